@@ -16,9 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker.broker import Broker, Limits
 from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.follow import Following
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.interfaces import submit
 from svcbroker.ledgers import pbft
 from svcbroker.model import OpenTopic, PublishEvent

@@ -14,8 +14,14 @@ from unittest.mock import patch
 import click
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.commandline import PROGRAM, allCommands, main, makeGroup
-from svcbroker.commands.helptexts import FILE, storedHelp
+from svcbroker.commands.commandline import (
+    HELP_TEXTS,
+    PROGRAM,
+    allCommands,
+    main,
+    makeGroup,
+    storedHelp,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -47,7 +53,7 @@ def differing() -> list[str]:
 
 class StoredHelpTests(SynchronousTestCase):
     """
-    Tests for L{svcbroker.commands.helptexts}.
+    Tests for L{svcbroker.commands.commandline}.
     """
 
     def test_fileHasTheTextsOfTheCommands(self) -> None:
@@ -56,7 +62,7 @@ class StoredHelpTests(SynchronousTestCase):
         """
         made = runFresh("from tools.helptexts import describeAll; print(describeAll(), end='')")
         self.assertEqual(
-            FILE.read_text("utf-8"), made, "help texts changed: run python -m tools.helptexts"
+            HELP_TEXTS.read_text("utf-8"), made, "help texts changed: run python -m tools.helptexts"
         )
 
     def test_storedTextsAreThoseOfTheCommandsInEveryWidth(self) -> None:

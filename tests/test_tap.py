@@ -30,8 +30,7 @@ from wsproto.events import TextMessage
 
 from svcbroker import tap
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.http.feature import HttpOptions
-from svcbroker.carriers.http.site import largestBody
+from svcbroker.carriers.http.feature import HttpOptions, largestBody
 from svcbroker.daemon.config import SETTINGS, GroupSetting
 from svcbroker.daemon.dependencies import StartError
 from svcbroker.daemon.directory import METADATA

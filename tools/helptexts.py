@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 
-from svcbroker.commands.commandline import allCommands
-from svcbroker.commands.helptexts import FILE, describeHelp
+from svcbroker.commands.commandline import HELP_TEXTS, allCommands, describeHelp
 
 
 def describeAll() -> str:
@@ -36,4 +35,4 @@ def describeAll() -> str:
 
 
 if __name__ == "__main__":
-    FILE.write_text(describeAll(), "utf-8")
+    HELP_TEXTS.write_text(describeAll(), "utf-8")

@@ -14,8 +14,6 @@ from ._administration import (
     TopicActivity,
 )
 from ._broker import Broker
-from ._calls import Answers, Calls
-from ._certification import KeyCertification
 from ._collaborators import (
     DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
@@ -46,7 +44,8 @@ from ._pipeline import (
     SendStatus,
     makePublication,
 )
-from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies
+from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies, KeyCertification
+from .features import Answers, Calls
 
 __all__ = [
     "DEFAULT_GROUP",

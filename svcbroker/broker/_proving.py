@@ -1,6 +1,6 @@
 """
-Evidence of a group's log: proofs of what it holds, and its chain for brokers that keep copies of
-it.
+Evidence of a group's log: proofs of what it holds, its chain for brokers that keep copies of it,
+and the certification of the broker's own keys by the chain.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from ..access import Principal
-from ..errors import EventNotFound, LedgerUnavailable, ParameterInvalid, TopicNotFound
+from ..errors import (
+    BrokerError,
+    EventErased,
+    EventNotFound,
+    HeightUnknown,
+    LedgerUnavailable,
+    ParameterInvalid,
+    TopicNotFound,
+)
 from ..interfaces import (
     Action,
     IBlockObserver,
@@ -23,7 +31,7 @@ from ..interfaces import (
     IProvableLedger,
     topicOfEvent,
 )
-from ..model import Block, ChainPart, EventId
+from ..model import Block, ChainPart, EventId, Execution, OpenTopic, PublishEvent, Receipt, Request
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ._groups import Groups, TimeoutQueue, checkTopic
@@ -257,3 +265,57 @@ class _News:
 def _fire(deferred: Deferred[None]) -> None:
     if not deferred.called:
         deferred.callback(None)
+
+
+class KeyCertification:
+    """
+    The records of one kind of keys in the chain of a group, in a topic that clients cannot publish
+    to. The proof of a record proves the key to everybody who trusts the chain.
+
+    @ivar group: the id of the group.
+    @ivar topic: the topic of the records.
+    """
+
+    def __init__(self, ledger: ILedger, topic: str) -> None:
+        self._ledger = ledger
+        self.group = ledger.group
+        self.topic = topic
+
+    async def isRecord(self, eventId: EventId, content: bytes) -> bool:
+        """Whether the chain has this event, and it is this record."""
+        try:
+            event = await self._ledger.getEvent(eventId)
+        except (EventNotFound, HeightUnknown, EventErased):
+            return False
+        return event.topic == self.topic and event.content == content
+
+    async def findLast(self, content: bytes) -> EventId | None:
+        """The last event of the topic, where it is this record."""
+        topic = self._ledger.topicState(self.topic)
+        if topic is None or not topic.sequence:
+            return None
+        block = await self._ledger.readBlock(topic.height)
+        last = [event.eventId for event in block.events if event.topic == self.topic][-1]
+        return last if await self.isRecord(last, content) else None
+
+    async def publish(self, content: bytes) -> EventId:
+        """
+        Publish a record.
+
+        @raise BrokerError: the ledger did not take it.
+        """
+        requests: list[Request] = [PublishEvent(topic=self.topic, content=content, extensions={})]
+        topic = self._ledger.topicState(self.topic)
+        if topic is None or not topic.isOpen:
+            requests.insert(0, OpenTopic(topic=self.topic))
+        submission = await self._ledger.submitMany(requests).done
+        outcome = submission.outcomes[-1]
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        if (
+            not isinstance(outcome, Receipt)
+            or outcome.execution is not Execution.DONE
+            or outcome.eventId is None
+        ):
+            raise LedgerUnavailable("the chain did not certify the key")
+        return outcome.eventId

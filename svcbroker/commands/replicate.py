@@ -33,8 +33,8 @@ from ..archive import (
     readCopy,
     takeOver,
 )
+from ..daemon.dependencies import LedgerThread
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
-from ..daemon.threads import LedgerThread
 from ..errors import LedgerUnavailable
 from ..interfaces import InvalidDescription, LedgerContext
 from ..ledgers.copy import (

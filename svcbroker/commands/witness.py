@@ -21,9 +21,9 @@ from twisted.logger import Logger, globalLogBeginner, textFileLogObserver
 
 from ..archive import COPY_NAME
 from ..chain import Malformed
+from ..daemon.dependencies import LedgerThread
 from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..daemon.ports import serverEndpoint
-from ..daemon.threads import LedgerThread
 from ..errors import BrokerError
 from ..files import readFile
 from ..ledgers.copy import CopyLedger, CopySettings

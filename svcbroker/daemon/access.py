@@ -33,8 +33,8 @@ from ..interfaces import (
 from ..net.descriptions import configureDescribed, describeFactories, findFactories
 from ..net.settings import ConfigError
 from .config import Config
+from .dependencies import LedgerThread
 from .ports import PortPlan
-from .threads import LedgerThread
 
 _log = Logger()
 

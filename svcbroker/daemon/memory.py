@@ -17,7 +17,7 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from ..access import accessBounds
-from ..carriers.http.site import largestBody
+from ..carriers.http.feature import largestBody
 from ..ledgers.ledgermemory import ledgerBounds
 from ..net.bounds import (
     CONNECTIONS,

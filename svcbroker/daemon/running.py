@@ -46,10 +46,9 @@ from .dependencies import Dependencies, StartError
 from .directory import METADATA, measureDisk
 from .features import ENTRY_GROUPS, FEATURES
 from .history import SERIES
-from .operatorfile import OperatorFile, operatorUrl
 from .plan import Plan, metadataRefusal
 from .ports import HTTP, PortPlan
-from .service import Reload
+from .service import OperatorFile, Reload, operatorUrl
 from .traces import makeTracer
 
 _RELOADED: Final = ("anonymous", "log-level")

@@ -7,9 +7,11 @@ stop closes the ports, answers what was accepted, stops the ledgers, and unlocks
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import (
@@ -19,6 +21,7 @@ from twisted.internet.defer import (
     TimeoutError,
     fail,
     maybeDeferred,
+    succeed,
 )
 from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, Logger
@@ -26,17 +29,16 @@ from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from ..errors import BrokerError
+from ..files import newFile
 from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..net.deferreds import asDeferred
 from ..net.settings import ConfigError
 from ..net.tls import CertificateReloader
-from .dependencies import Dependencies, StartError
+from .dependencies import Dependencies, LedgerThread, StartError
 from .directory import DataDirectoryError, lockDataDirectory
-from .operating import OperatorFileError
-from .operatorfile import consoleUrl
+from .operating import OPERATOR_NAME, OperatorFileError
 from .plan import GroupPlan, Plan, ledgerRefusal
-from .ports import HTTP, Port, PortPlan, listenRefusal
-from .threads import LedgerThread
+from .ports import HTTP, TLS_TYPES, Port, PortPlan, listenRefusal
 
 T = TypeVar("T")
 
@@ -420,3 +422,93 @@ class BrokerService(Service):
             self._deadline = now + self._plan.shutdownTimeout
         pending.addTimeout(max(0.0, self._deadline - now) * share, reactor)
         return await pending
+
+
+TOKEN_SIZE: Final = 32
+"""The number of unguessable bytes that prove an operator."""
+
+
+def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
+    """
+    The URL where this machine reaches HTTP, so that the other end sees a loopback address.
+
+    @param address: where HTTP is listened on, C{host:port}.
+    @param endpoint: the endpoint as the operator has written it.
+    @return: the base address; empty where HTTP is on no loopback address.
+    """
+    host, _, port = address.rpartition(":")
+    if host in {"[::]", "[::1]"}:
+        host = "[::1]"
+    elif host == "0.0.0.0":
+        host = "127.0.0.1"
+    elif not host.startswith("127."):
+        return ""
+    return f"{_schemeOf(endpoint)}://{host}:{port}{basePath}"
+
+
+def consoleUrl(address: str, basePath: str, endpoint: str) -> str:
+    """
+    The URL of the console, for people at this machine; empty where HTTP has no address of its own.
+    For the parameters see L{operatorUrl}.
+    """
+    if ":" not in address:
+        return ""
+    base = operatorUrl(address, basePath, endpoint)
+    return f"{base or f'{_schemeOf(endpoint)}://{address}{basePath}'}/console"
+
+
+def _schemeOf(endpoint: str) -> str:
+    return "https" if endpoint.partition(":")[0] in TLS_TYPES else "http"
+
+
+class OperatorFile:
+    """
+    The file in the data directory that says where a daemon is reached and what proves an operator.
+    It is there while the daemon runs and holds the directory.
+
+    @ivar token: what an operator has to show.
+    """
+
+    _log = Logger()
+
+    def __init__(self, directory: Path, url: str, entropy: Callable[[int], bytes]) -> None:
+        """
+        @param directory: the data directory.
+        @param url: the base address; empty where there is none.
+        @param entropy: makes the token.
+        """
+        self.token = entropy(TOKEN_SIZE).hex()
+        self._path = directory / OPERATOR_NAME
+        self._url = url
+        self._isWritten = False
+
+    def start(self) -> Deferred[None]:
+        """
+        Write the file whole, for its owner only, in the place of an older one. The port is bound
+        by now: who reads the file at once waits at most a moment.
+
+        @raise OperatorFileError: it cannot be written.
+        """
+        made = self._path.with_name(OPERATOR_NAME + ".new")
+        try:
+            # One that a crash has left might have other rights.
+            for path in (made, self._path):
+                path.unlink(missing_ok=True)
+            if not self._url:
+                self._log.info("There is no operator.json: HTTP is on no loopback address")
+                return succeed(None)
+            with newFile(made) as file:
+                file.write(json.dumps({"url": self._url, "token": self.token}).encode("utf-8"))
+            made.replace(self._path)
+            self._isWritten = True
+        except OSError as error:
+            raise OperatorFileError(
+                f"data-dir: cannot write {self._path}: {error.strerror}"
+            ) from error
+        return succeed(None)
+
+    def drain(self) -> Deferred[None]:
+        """Remove the file, if it was written."""
+        if self._isWritten:
+            self._path.unlink(missing_ok=True)
+        return succeed(None)

@@ -61,7 +61,7 @@ def ledgerBounds(descriptions: Mapping[str, str]) -> Iterator[Bound]:
             *within("svcbroker.chain._state.ChainState", "_open", "_topicIndexes", "_topics"),
             *within("svcbroker.chain._state.ChainState", "_senders", "_senderIndexes"),
             "svcbroker.chain._merkle.MerkleTree._levels",
-            *within("svcbroker.ledgers._topicbytes.TopicBytes", "_heights", "_counts"),
+            *within("svcbroker.ledgers._storedledger.TopicBytes", "_heights", "_counts"),
         ),
     )
 

@@ -10,7 +10,6 @@ Verifying a proof takes no broker, no network and no Twisted::
 C{docs/proofs.rst} is the specification.
 """
 
-from ._absence import ProvedAbsence, verifyAbsence
 from ._age import (
     MAX_RECIPIENTS,
     AgeFile,
@@ -94,7 +93,14 @@ from ._receipts import (
     receiptText,
     sideTexts,
 )
-from ._reveals import RevealFields, makeReveal, verifyReveal, withoutContent
+from ._reveals import (
+    ProvedAbsence,
+    RevealFields,
+    makeReveal,
+    verifyAbsence,
+    verifyReveal,
+    withoutContent,
+)
 from ._verification import (
     ProvedEvent,
     ProvedGrowth,

@@ -1,16 +1,17 @@
 """
-Reveals: documents that show the content of one event, which its proof leaves out, or which is
-closed.
+Proofs about contents: reveals, which show the content of one event that its proof leaves out or
+that is closed, and the proof that none of a topic's events is a document.
 
-B{Frozen}: pinned by C{docs/vectors/closed.json}.
+B{Frozen}: reveals are pinned by C{docs/vectors/closed.json}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Literal
 
-from attrs import evolve
+from attrs import evolve, frozen
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from ._certificates import unhex
 from ._documents import Checkpoint, ProofInvalid, checkTrusted, readFields
 from ._eventproofs import eventFieldsOf, transactionOf
 from ._format import VERSIONED, EventProof
-from ._verification import ProvedEvent, verifyEvent
+from ._verification import ProvedEvent, ProvedTopic, verifyEvent, verifyProof
 
 
 class RevealFields(
@@ -107,3 +108,50 @@ def verifyReveal(
         return evolve(proved, opened=openWithKey(proved.content, proved.extensions, key))
     except (Malformed, NotOpened) as error:
         raise ProofInvalid(f"the key of the reveal does not open the event: {error}") from None
+
+
+@frozen(kw_only=True)
+class ProvedAbsence:
+    """
+    The events of a topic that are a document, and those of which that cannot be said.
+
+    @ivar found: the ids of the events that are the document.
+    @ivar erased: how many events have no content any more.
+    @ivar closed: how many contents are closed, so that it may be inside.
+    """
+
+    found: Sequence[str]
+    erased: int
+    closed: int
+
+
+def verifyAbsence(topic: ProvedTopic, proofs: Iterable[bytes], hash: bytes) -> ProvedAbsence:
+    """
+    Check all events that a topic has, and tell which of them are a document. Contents are not kept,
+    so that topics of any size can be checked.
+
+    @param proofs: the proofs of the events in the order of their numbers. Each has to lead to the
+        block of the topic proof.
+    @param hash: the SHA-256 of the document.
+    @raise ProofInvalid: a proof does not hold, is of another topic, or one is missing.
+    """
+    found: list[str] = []
+    count = erased = closed = 0
+    for count, data in enumerate(proofs, start=1):
+        try:
+            event = verifyProof(data, chain=topic.chain, checkpoint=topic.block)
+        except ProofInvalid as error:
+            raise ProofInvalid(f"event proof {count}: {error}") from None
+        if event.topic != topic.topic:
+            raise ProofInvalid(f"event proof {count} is of another topic")
+        if event.sequence != count:
+            raise ProofInvalid(f"in the place of event number {count} is number {event.sequence}")
+        if event.content is None:
+            erased += 1
+        elif sha256(event.content).digest() == hash:
+            found.append(event.eventId)
+        else:
+            closed += event.isClosed
+    if count != topic.count:
+        raise ProofInvalid(f"there are {count} of the {topic.count} events of the topic")
+    return ProvedAbsence(found=found, erased=erased, closed=closed)

@@ -21,8 +21,8 @@ from svcbroker.access import Access
 from svcbroker.access._logins import LoginLimits
 from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory
 from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES

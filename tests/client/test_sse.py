@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.client import AnswerInvalid, _sse
-from svcbroker.client._sse import MessageParser, StreamMessage
+from svcbroker.client import AnswerInvalid, _core
+from svcbroker.client._core import MessageParser, StreamMessage
 
 examples = settings(max_examples=300, deadline=None, derandomize=True, database=None)
 
@@ -99,7 +99,7 @@ class MessageParserTests(SynchronousTestCase):
         """A message that does not end within the bound is refused, in one line or in many."""
         for piece in (b"x" * 100, b"data: x\n" * 10):
             parser = MessageParser()
-            self.patch(_sse, "MAX_MESSAGE", 1000)
+            self.patch(_core, "MAX_MESSAGE", 1000)
             with self.assertRaises(AnswerInvalid):
                 for _ in range(20):
                     parser.receive(piece)

@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker.console
 from svcbroker.access import Access
 from svcbroker.carriers.http import LogIns
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.console._console import WebConsole
 from tests.access.support import MANY, account, openAccess
 from tests.broker.support import makeFixture

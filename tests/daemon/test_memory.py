@@ -18,7 +18,7 @@ from twisted.python.reflect import namedModule
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
-from svcbroker.carriers.http.site import largestBody
+from svcbroker.carriers.http.feature import largestBody
 from svcbroker.daemon.config import Config, makeConfig
 from svcbroker.daemon.memory import BudgetSizes, MemoryTable, boundsOf
 from svcbroker.ledgers import ledgermemory

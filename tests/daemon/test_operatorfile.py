@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.operatorfile}.
+Tests for L{svcbroker.daemon.service}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.operating import OPERATOR_NAME, OperatorFileError, readOperatorFile
-from svcbroker.daemon.operatorfile import OperatorFile, consoleUrl, operatorUrl
+from svcbroker.daemon.service import OperatorFile, consoleUrl, operatorUrl
 
 URL = "http://127.0.0.1:1/x"
 

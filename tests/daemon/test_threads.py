@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from svcbroker.daemon.threads import AWAY, BRIEF, LedgerThread
+from svcbroker.daemon.dependencies import AWAY, BRIEF, LedgerThread
 
 
 @define

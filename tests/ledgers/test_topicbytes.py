@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers import _topicbytes
-from svcbroker.ledgers._topicbytes import TopicBytes
+from svcbroker.ledgers import _storedledger
+from svcbroker.ledgers._storedledger import TopicBytes
 from svcbroker.model import Topic
 
 
@@ -84,7 +84,7 @@ class TopicBytesTests(SynchronousTestCase):
 
     def test_longTopicsTakeSeveralCalls(self) -> None:
         """A call reads no more than its pieces, and the next one goes on."""
-        self.patch(_topicbytes, "PIECES_A_CALL", 2)
+        self.patch(_storedledger, "PIECES_A_CALL", 2)
         self.chain.heights.update(a=9, b=1)
         self.assertEqual(self.count("a", "b"), [None, None])
         self.assertEqual(self.count("a", "b"), [None, None])

@@ -34,8 +34,8 @@ from ...proofs.tlog import (
     encodeTile,
     neededTiles,
 )
-from .._certification import KeyCertification
 from .._metadatastore import MetadataStore
+from .._proving import KeyCertification
 
 LOG: Final = "log"
 """The kind of what is kept of a log. Its names are C{GROUP/WHAT}."""

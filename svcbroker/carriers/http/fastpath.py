@@ -24,7 +24,7 @@ from ...net.transports import isDirect, sender
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
 from ...operations import Connection
 from .connection import BrokerChannel, BrokerRequest, IncompleteBody
-from .plain import MAX_REMEMBERED, PARTIAL, Answers, Fields, OwnFields, RequestHead, readHead
+from .plain import MAX_REMEMBERED, PARTIAL, Fields, OwnFields, PlainAnswers, RequestHead, readHead
 from .routes import Answer, HttpEndpoint, HttpRefusal, checkOutput, refused
 
 MAX_BATCH_BYTES: Final = 256 * 1024
@@ -178,7 +178,7 @@ class FastPath:
     """
 
     endpoints: Mapping[bytes, HttpEndpoint]
-    answers: Answers
+    answers: PlainAnswers
     turnEnd: EndOfTurn
     batches: CallBatches | None = None
 

@@ -322,7 +322,7 @@ def _isForm(contentType: bytes) -> bool:
     return contentType.partition(b";")[0].strip().lower() == FORM_TYPE
 
 
-class Answers:
+class PlainAnswers:
     """
     Writes answers as twisted.web does, with the headers in its order. One serves a whole site.
     """

@@ -44,7 +44,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     ),
     _UNDER_WAY: (
         *within("svcbroker.ledgers.evm._sender.Sender", "_sent", "_others"),
-        "svcbroker.ledgers.evm._attestations.Attestations._waiting",
+        "svcbroker.ledgers.evm._evmledger.Attestations._waiting",
         "svcbroker.ledgers.evm._batchsource.BatchSource._marks",
     ),
 }

@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import evolve
+import msgspec
+from attrs import evolve, frozen
+from msgspec import Struct
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
@@ -50,12 +52,12 @@ from ...model import (
 from ...net.deferreds import asDeferred
 from ...proofs import EventProof, EvmPlace, TopicProof, ledgerOfCertificate
 from ...storage import StorageDamaged, StorageError, Store, StoreReader, lookAt
+from .._jsonrpc import RpcCall
 from .._storedledger import SYNC_BOUNDS, StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
 from ..replicated import PendingTransactions
-from ._attestations import Attestations
 from ._batchsource import BatchSource, LogIncomplete, Reorganized, SourcePlace
-from ._contract import LogState, bornCall, readPair
+from ._contract import LogState, attestCall, attestedCall, bornCall, readPair
 from ._ethereum import Account, KeyUnusable, showAddress
 from ._evmbatch import NEWEST, BatchBlock, executeBlock, genesisOf, senderOf
 from ._evmrpc import (
@@ -67,12 +69,11 @@ from ._evmrpc import (
     connectChain,
     contractCall,
     syncingCall,
+    undata,
     unquantity,
 )
 from ._evmsettings import EvmSettings
-from ._journal import Journal
-from ._sender import Sender
-from ._validators import Validators
+from ._sender import Journal, Sender
 
 BUSY: Final = 0.1
 """Seconds between two looks at the chain while transactions wait for it."""
@@ -634,3 +635,185 @@ class EvmLedger(StoredLedger):
             raise LedgerUnavailable(self._stopped)
         if self._store is None:
             raise LedgerUnavailable(self._fault or "the ledger has not started")
+
+
+HOUR: Final = 3600 * 1000
+"""Milliseconds after which a block is attested, however few there were."""
+
+RECENT: Final = 1000
+"""The most blocks of the chain that a block of ours may be behind to be attested by this broker."""
+
+_MAX_WAITING: Final = 16
+_PROBED: Final = 3
+
+
+class Attestations:
+    """
+    The attestations of one broker: the hashes of our blocks that brokers put into the contract, so
+    that brokers whose executions differ find out, and verifiers need no broker's word.
+
+    @ivar agreed: the height of the newest block whose hash more than two thirds of the accounts
+        have attested as it is here; 0 where none is known.
+    @ivar fault: why the chain here is not that of the others; empty where it is, so far as is
+        known.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, rpc: EvmRpc, contract: bytes, interval: int, call: Callable[[bytes], object]
+    ) -> None:
+        """
+        @param interval: the blocks between two attestations; 0 for none. All brokers of a contract
+            have the same, so that they attest the same blocks.
+        @param call: calls the contract.
+        """
+        self._rpc = rpc
+        self._contract = contract
+        self._interval = interval
+        self._call = call
+        self._waiting: dict[int, bytes] = {}
+        self.agreed = 0
+        self.fault = ""
+
+    def begin(self, height: int, hashOf: Callable[[int], bytes]) -> None:
+        """
+        Look for attestations of before the start.
+
+        @param height: that of the last block.
+        @param hashOf: gives the hash of a block.
+        """
+        if self._interval:
+            last = height - height % self._interval
+            for each in range(last, max(0, last - _PROBED * self._interval), -self._interval):
+                self._waiting[each] = hashOf(each)
+
+    def executed(self, header: Header, before: int, behind: int) -> None:
+        """
+        Attest a block, where that is due. All brokers attest the same ones.
+
+        @param before: the time of the block before it, in milliseconds since the epoch.
+        @param behind: how many blocks of the chain were not read yet.
+        """
+        isDue = self._interval and (
+            not header.height % self._interval or header.timestamp // HOUR != before // HOUR
+        )
+        if not isDue or behind > RECENT:
+            return
+        self._call(attestCall(header.height, header.hash))
+        self._waiting[header.height] = header.hash
+        while len(self._waiting) > _MAX_WAITING:
+            del self._waiting[min(self._waiting)]
+
+    @asDeferred
+    async def compare(self) -> None:
+        """
+        Compare the hashes here with those that the brokers have attested.
+
+        @raise EvmError: the chain does not answer.
+        """
+        heights = sorted(self._waiting)
+        if not heights:
+            return
+        calls = [contractCall(self._contract, attestedCall(height)) for height in heights]
+        for height, found in zip(heights, await self._rpc.askAll(calls), strict=True):
+            if found == self._waiting.get(height):
+                self.agreed = max(self.agreed, height)
+                del self._waiting[height]
+            elif any(found):
+                self.fault = (
+                    f"block {height} has hash {self._waiting[height].hex()} here, and the brokers "
+                    f"of this chain have attested {found.hex()}: audit this group"
+                )
+                self._log.error("{fault}", fault=self.fault)
+                del self._waiting[height]
+
+
+METHODS: Final = (
+    "qbft_getValidatorsByBlockNumber",
+    "ibft_getValidatorsByBlockNumber",
+    "istanbul_getValidators",
+)
+"""The calls by which kinds of nodes tell the validators."""
+
+MAX_VALIDATORS: Final = 128
+"""The most validators that are shown."""
+
+MAX_LOOKED: Final = 64
+"""The most blocks whose proposers are looked at."""
+
+_addresses = msgspec.json.Decoder(list[str]).decode
+
+
+class _Proposed(Struct, frozen=True):
+    """A block, and who has proposed it."""
+
+    number: str
+    miner: str
+
+
+_proposed = msgspec.json.Decoder(_Proposed | None).decode
+
+
+def _readAddresses(data: bytes) -> Sequence[bytes]:
+    return [undata(each, 20) for each in _addresses(data)[:MAX_VALIDATORS]]
+
+
+@frozen(kw_only=True)
+class Validator:
+    """
+    A validator.
+
+    @ivar proposed: the number of the newest block that it has proposed, of those looked at; 0 for
+        none.
+    """
+
+    address: bytes
+    proposed: int
+
+
+class Validators:
+    """
+    The validators of a chain, where its nodes tell them: QBFT and IBFT of Besu and of GoQuorum.
+
+    @ivar known: all of them; empty where the nodes tell none.
+    """
+
+    def __init__(self, rpc: EvmRpc) -> None:
+        self._rpc = rpc
+        self._generation = -1
+        self._method = ""
+        self.known: Sequence[Validator] = ()
+
+    @asDeferred
+    async def look(self, newest: int) -> None:
+        """
+        Ask who they are, and who has proposed the last blocks.
+
+        @param newest: the number of the last block.
+        @raise EvmError: the chain does not answer.
+        """
+        methods = METHODS if self._generation != self._rpc.generation else [self._method]
+        calls = [RpcCall(each, ("latest",), _readAddresses) for each in methods if each]
+        generation = self._rpc.generation
+        answers = await self._rpc.tryAll(calls)
+        told = [
+            (call.method, found)
+            for call, found in zip(calls, answers, strict=True)
+            if not isinstance(found, EvmError) and found
+        ]
+        self._generation, self._method = generation, told[0][0] if told else ""
+        if not told:
+            self.known = ()
+            return
+        addresses = told[0][1]
+        first = max(1, newest + 1 - min(MAX_LOOKED, 2 * len(addresses)))
+        blocks: list[RpcCall[Any]] = [
+            RpcCall("eth_getBlockByNumber", (hex(number), False), _proposed)
+            for number in range(first, newest + 1)
+        ]
+        proposed: dict[bytes, int] = {}
+        for block in await self._rpc.tryAll(blocks):
+            if isinstance(block, _Proposed):
+                proposed[undata(block.miner, 20)] = unquantity(block.number)
+        self.known = [Validator(address=each, proposed=proposed.get(each, 0)) for each in addresses]

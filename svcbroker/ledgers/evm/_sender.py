@@ -8,7 +8,8 @@ is there is found by L{BatchSource<svcbroker.ledgers.evm._batchsource.BatchSourc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from attrs import define, field
@@ -17,13 +18,16 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...archive import JOURNAL_NAME
 from ...chain import Transaction
 from ...errors import LedgerUnavailable, TransactionTimeout
+from ...files import readFile
 from ...net.deferreds import asDeferred
+from ...storage import StorageDamaged, syncFile, writeFile
 from .._jsonrpc import RpcCall
 from ..replicated import OVERTAKEN, PendingTransactions
 from ._contract import allowedCall, submitCall
-from ._ethereum import WORD, Account, SignedTransaction, showAddress
+from ._ethereum import WORD, Account, SignedTransaction, keccak256, showAddress
 from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
 from ._evmrpc import (
     EvmError,
@@ -37,7 +41,68 @@ from ._evmrpc import (
     receiptCall,
     sendCall,
 )
-from ._journal import Journal
+
+_SUFFIX = ".tx"
+
+
+class Journal:
+    """
+    The journal of a broker's transactions on their way to the chain: a file for each nonce, with
+    the bytes of the transaction. Every later version has to read these files.
+
+    Each is on stable storage before it is sent for the first time: after a crash the same bytes are
+    sent again, and no nonce is left out.
+    """
+
+    def __init__(self, directory: Path, runInThread: Callable[..., Deferred[Any]]) -> None:
+        """
+        @param directory: the ledger's; it exists.
+        """
+        self._directory = directory / JOURNAL_NAME
+        self._runInThread = runInThread
+
+    def open(self) -> Sequence[SignedTransaction]:
+        """
+        Read what is there, by rising nonces. Blocks.
+
+        @raise OSError: it cannot be read.
+        @raise StorageDamaged: a file of it is none of a transaction.
+        """
+        if not self._directory.exists():
+            self._directory.mkdir(mode=0o700)
+            syncFile(self._directory.parent)
+        found = []
+        for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
+            try:
+                nonce = int(path.name.removesuffix(_SUFFIX))
+            except ValueError:
+                raise StorageDamaged(f"{path} has no nonce for its name") from None
+            raw = readFile(path)
+            found.append(SignedTransaction(nonce=nonce, raw=raw, hash=keccak256(raw)))
+        return sorted(found, key=lambda each: each.nonce)
+
+    def write(self, transactions: Sequence[SignedTransaction]) -> Deferred[None]:
+        """
+        Write transactions, in place of any others with their nonces. Fires when they are on stable
+        storage.
+        """
+        return self._runInThread(self._write, transactions)
+
+    def _write(self, transactions: Sequence[SignedTransaction]) -> None:
+        for each in transactions:
+            writeFile(self._path(each.nonce), each.raw, 0o600)
+
+    def forget(self, nonces: Sequence[int]) -> Deferred[None]:
+        """Remove transactions that are in final blocks. A crash may leave some: harmless."""
+        return self._runInThread(self._forget, nonces)
+
+    def _forget(self, nonces: Sequence[int]) -> None:
+        for nonce in nonces:
+            self._path(nonce).unlink(missing_ok=True)
+
+    def _path(self, nonce: int) -> Path:
+        return self._directory / f"{nonce:020d}{_SUFFIX}"
+
 
 BATCH_COUNT: Final = 2000
 """The most transactions in a batch."""

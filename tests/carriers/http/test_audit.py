@@ -11,8 +11,8 @@ from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access, AuditTrail
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATOR_CALLS
 from tests.access.support import FakeAuthenticator, account

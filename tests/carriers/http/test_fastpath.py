@@ -20,9 +20,9 @@ from svcbroker.carriers.http.plain import (
     MAX_HEAD,
     MAX_OWN,
     PARTIAL,
-    Answers,
     Fields,
     OwnFields,
+    PlainAnswers,
     RequestHead,
     readFields,
     readHead,
@@ -214,7 +214,7 @@ class CallTests(SynchronousTestCase):
         settings = HttpSettings(corsOrigins={"*"})
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel
         if self.hasFastPath:
-            answers = Answers(settings, self.clock.seconds)
+            answers = PlainAnswers(settings, self.clock.seconds)
             makeChannel = partial(
                 FastChannel,
                 FastPath(

@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides
 
 from svcbroker.access import Access
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.interfaces import IFaultyLedger
 from tests.access.support import account
 from tests.broker.support import makeFixture

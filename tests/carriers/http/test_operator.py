@@ -17,9 +17,9 @@ from zope.interface import directlyProvides, implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker.broker import Answers, IDurableSubscriptions
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import (

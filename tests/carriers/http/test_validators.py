@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides
 
+from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.http.site import makeSite
 from svcbroker.chain import ValidatorSet
 from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations import Incidents

@@ -12,8 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.evm import checkInstalled
-from svcbroker.ledgers.evm._ethereum import Account, KeyUnusable
-from svcbroker.ledgers.evm._keystore import KeystoreError, lock, unlock
+from svcbroker.ledgers.evm._ethereum import Account, KeystoreError, KeyUnusable, lock, unlock
 
 skip = checkInstalled() or None
 
