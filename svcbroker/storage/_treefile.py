@@ -168,6 +168,16 @@ class TreeFile:
         with self._translated():
             return growthPath(older, newer, self._nodes)
 
+    def nodes(self, level: int, first: int, count: int) -> Sequence[bytes]:
+        """
+        Nodes that have all their leaves, as many of them as there are.
+
+        @param level: a multiple of 8; 0 for the leaves.
+        @param first: the place of the first one in its level, from 0.
+        """
+        with self._translated():
+            return self._nodes(level, first, count)
+
     def rootAt(self, size: int) -> bytes:
         """The root of the tree of a size, which is not above L{size}."""
         with self._translated():

@@ -6,7 +6,7 @@ keys.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,13 @@ from attrs import evolve
 from ...files import openFile
 from ...net.settings import ConfigError
 from ...proofs import ProofInvalid
-from ...proofs.scitt import MAX_HEADER, Issuer, RegistrationPolicy, readKeys
+from ...proofs.scitt import MAX_HEADER, Issuer, RegistrationPolicy, Signing, readKeys
 
 MAX_FILE: Final = 1024 * 1024
 """The most bytes of the file."""
 
 _LEAVES: Final = ("entry", "sha256")
+_SIGNINGS: Final[Sequence[Signing]] = ("ES256", "EdDSA")
 
 
 def readPolicy(setting: str, path: str) -> RegistrationPolicy:
@@ -32,15 +33,18 @@ def readPolicy(setting: str, path: str) -> RegistrationPolicy:
     """
     try:
         fields = tomllib.loads(_read(Path(path), MAX_FILE).decode("utf-8"))
-        _checkNames(fields, {"leaf", "issuers"}, "the file")
+        _checkNames(fields, {"leaf", "receipts", "issuers"}, "the file")
         leaf = fields.get("leaf", _LEAVES[0])
         if leaf not in _LEAVES:
             raise ValueError(f"leaf is not one of {', '.join(_LEAVES)}")
+        receipts = fields.get("receipts", _SIGNINGS[0])
+        if receipts not in _SIGNINGS:
+            raise ValueError(f"receipts is not one of {', '.join(_SIGNINGS)}")
         issuers = fields.get("issuers", [])
         if not isinstance(issuers, list) or not issuers:
             raise ValueError("there is no [[issuers]]")
         found = [key for each in issuers for key in _issuersOf(each, Path(path).parent)]
-        return RegistrationPolicy.of(found, isHashed=leaf == _LEAVES[1])
+        return RegistrationPolicy.of(found, isHashed=leaf == _LEAVES[1], receipts=receipts)
     except OSError as error:
         raise ConfigError(
             f"{setting}: cannot read {error.filename or path}: {error.strerror}"

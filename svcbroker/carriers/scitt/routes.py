@@ -26,13 +26,22 @@ from ...errors import (
     QuotaExceeded,
 )
 from ...net.deferreds import asDeferred
-from ...proofs.scitt import SignedStatement, StatementRefused, base64url, encodeKeys
+from ...proofs.scitt import (
+    ANCHORS_TYPE,
+    POLICY_TYPE,
+    SignedStatement,
+    StatementRefused,
+    base64url,
+    encodeKeys,
+)
 from ..http.logins import CHALLENGES, Credentials
+from ..http.plain import parseFields
 from ..http.routes import Route, principalOf
 from .scittservice import EntryReceipt, ScittService
 
 COSE: Final = b"application/cose"
 CBOR: Final = b"application/cbor"
+_BYTES: Final = b"application/octet-stream"
 STATEMENT: Final = b"application/scitt-statement+cose"
 PROBLEM: Final = b"application/concise-problem-details+cbor"
 
@@ -106,6 +115,9 @@ def scittRoutes(prefix: str, service: ScittService) -> Iterator[Route]:
         ("/entries/<id>", {"GET": resources.receipt}, False),
         ("/entries/<id>/statement", {"GET": resources.statement}, False),
         ("/consistency/<size>", {"GET": resources.consistency}, False),
+        ("/policy", {"GET": resources.policy}, False),
+        ("/anchors", {"GET": resources.anchors}, False),
+        ("/tile/<path:path>", {"GET": resources.tile}, False),
     ):
         yield Route(
             path=prefix + path,
@@ -134,7 +146,10 @@ class _Resources:
                 "Unsupported Media Type",
                 f"a statement is sent as {COSE.decode()}",
             )
+        isEarlier = _isEarlier(request)
         found = await self._service.register(principalOf(request), request.content.read())
+        if isEarlier:
+            return Reply(code=http.SEE_OTHER, headers=self._location(found, request))
         if found.receipt is None:
             headers = {**self._location(found), b"Retry-After": b"%d" % RETRY_AFTER}
             return Reply(code=http.ACCEPTED, headers=headers)
@@ -153,9 +168,22 @@ class _Resources:
         found = await self._find(request, id)
         if isinstance(found, Reply):
             return found
-        assert found.receipt is not None
-        body = SignedStatement.decode(found.content).withReceipts([found.receipt])
-        return Reply(type=STATEMENT, body=body)
+        return _transparent(found)
+
+    async def policy(self, request: Request) -> Reply:
+        """The Transparent Statement with the policy."""
+        return _transparent(await self._service.document(principalOf(request), POLICY_TYPE))
+
+    async def anchors(self, request: Request) -> Reply:
+        """The Transparent Statement with the trust anchors."""
+        return _transparent(await self._service.document(principalOf(request), ANCHORS_TYPE))
+
+    async def tile(self, request: Request, path: str) -> Reply:
+        """A tile."""
+        data = await self._service.tile(principalOf(request), path)
+        if data is None:
+            return problem(http.NOT_FOUND, "Not Found", "the tree has no such tile yet")
+        return Reply(type=_BYTES, body=data, headers={b"Cache-Control": _FRESH})
 
     async def consistency(self, request: Request, size: str) -> Reply:
         """A receipt that the tree has everything that one of a size has."""
@@ -182,11 +210,22 @@ class _Resources:
             return problem(http.NOT_FOUND, "Not Found", "there is no such entry")
         if found.receipt is None:
             headers = {b"Retry-After": b"%d" % RETRY_AFTER, b"Cache-Control": _NO_STORE}
-            return Reply(code=http.NO_CONTENT, headers=headers)
+            if not _isEarlier(request):
+                return Reply(code=http.NO_CONTENT, headers=headers)
+            headers |= {b"Location": request.uri}
+            return Reply(code=http.FOUND, headers=headers)
         return found
 
-    def _location(self, found: EntryReceipt) -> Mapping[bytes, bytes]:
-        return {b"Location": f"{self._prefix}/entries/{found.id.hex()}".encode()}
+    def _location(
+        self, found: EntryReceipt, request: Request | None = None
+    ) -> Mapping[bytes, bytes]:
+        """
+        Where receipts of an entry are.
+
+        @param request: one whose query is kept.
+        """
+        path = f"{self._prefix}/entries/{found.id.hex()}".encode()
+        return {b"Location": path + (b"" if request is None else b"?" + _queryOf(request))}
 
     def keys(self, request: Request) -> Reply:
         """All keys: a COSE_KeySet."""
@@ -198,6 +237,22 @@ class _Resources:
             if base64url(each.kid) == kid:
                 return _ofKeys(each.encode())
         return problem(http.NOT_FOUND, "No such key", "the service has no key of this kid")
+
+
+def _transparent(found: EntryReceipt) -> Reply:
+    """The answer with the Transparent Statement of an entry."""
+    assert found.receipt is not None
+    body = SignedStatement.decode(found.content).withReceipts([found.receipt])
+    return Reply(type=STATEMENT, body=body)
+
+
+def _queryOf(request: Request) -> bytes:
+    return request.uri.partition(b"?")[2]
+
+
+def _isEarlier(request: Request) -> bool:
+    """Whether a client is of the drafts up to -10, which redirect: it names its version."""
+    return b"api-version" in parseFields(_queryOf(request))
 
 
 def _ofKeys(body: bytes) -> Reply:
@@ -232,7 +287,7 @@ def _respond(request: Request, reply: Reply) -> bytes:
     request.setResponseCode(reply.code)
     for name, value in reply.headers.items():
         request.setHeader(name, value)
-    if reply.code not in (http.NO_CONTENT, http.ACCEPTED):
+    if reply.body:
         request.setHeader(b"Content-Type", reply.type)
     if reply.code != http.NO_CONTENT:
         request.setHeader(b"Content-Length", b"%d" % len(reply.body))

@@ -40,8 +40,10 @@ from ...proofs.scitt import (
     RegistrationPolicy,
     ServiceKey,
     SignedStatement,
+    Signing,
     StatementRefused,
 )
+from ...proofs.tlog import TILE_HEIGHT, parseTilePath
 from .statementtree import RETRY, StatementTree, TreeState
 
 CARRIER: Final = "scitt"
@@ -110,8 +112,7 @@ class ScittService:
         self._now = now
         self._chain = KeyCertification(ledger, KEY_TOPIC)
         self._lock = Lock()
-        self._seed = b""
-        self._current: ServiceKey | None = None
+        self._current: tuple[bytes, Signing, ServiceKey] | None = None
         self._policy = PublishPolicy(carrier=CARRIER, own=frozenset({topic}))
         # By the ids of entries: those who wait for their registration, and until when the chain may
         # still register them.
@@ -256,6 +257,43 @@ class ScittService:
         return EntryReceipt(id=id, content=content, receipt=receipt)
 
     @asDeferred
+    async def document(self, principal: Principal, kind: str) -> EntryReceipt:
+        """
+        The entry with the policy or the trust anchors that are in force, with a new receipt.
+
+        @param kind: the content type of the document.
+        """
+        principal.require(Action.SUBSCRIBE, self._ledger.group, self.topic)
+        self._checkReady()
+        event = await self._ledger.getEvent(EventId.parse(self.tree.documents[kind]))
+        found = await self._receipt(sha256(event.content).digest())
+        if found is None:
+            raise LedgerUnavailable("the document is on its way into the tree: try again")
+        return found
+
+    @asDeferred
+    async def tile(self, principal: Principal, path: str) -> bytes | None:
+        """
+        A tile of the tree: up to 256 hashes of one level.
+
+        @param path: its path below C{tile/}, by C{c2sp.org/tlog-tiles}.
+        @return: C{None} where the tree has not all of it. Entries have no tiles: the events of the
+            topic are what they are made of.
+        @raise ParameterInvalid: this is not the path of a tile.
+        """
+        principal.require(Action.SUBSCRIBE, self._ledger.group, self.topic)
+        state = self._checkReady()
+        try:
+            tile, isEntries = parseTilePath(path)
+        except Malformed as error:
+            raise ParameterInvalid(str(error)) from None
+        if isEntries or not tile.isIn(state.size):
+            return None
+        hashes = await self.tree.nodes(tile.level * TILE_HEIGHT, tile.first, tile.width)
+        self._checkRoot(len(hashes) == tile.width)
+        return b"".join(hashes)
+
+    @asDeferred
     async def growth(self, principal: Principal, older: int) -> bytes | None:
         """
         A receipt that the tree has everything that an older one of it has.
@@ -331,25 +369,24 @@ class ScittService:
 
     async def _key(self) -> ServiceKey:
         """The key that signs, once the chain certifies it."""
-        seed = self._ledger.deriveKey(_PURPOSE)
-        if self._current is not None and seed == self._seed:
-            return self._current
+        origin = self._ledger.deriveKey(_PURPOSE), self._wanted.receipts
+        if self._current is not None and self._current[:2] == origin:
+            return self._current[2]
         async with self._lock:
-            if self._current is None or seed != self._seed:
-                key = ServiceKey.derive(seed)
-                if key.public.kid not in self.tree.registration.keys:
-                    record = msgspec.json.encode(KeyRecord.of(self.name, key.public))
-                    eventId = await self._chain.publish(record)
-                    self.tree.registration.addKey(record)
-                    self._log.info(
-                        "group {group}: the chain certifies the key of the transparency service of "
-                        "{topic}, event {eventId}",
-                        group=self._ledger.group,
-                        topic=self.topic,
-                        eventId=eventId,
-                    )
-                self._seed, self._current = seed, key
-            return self._current
+            key = ServiceKey.derive(*origin)
+            if key.public.kid not in self.tree.registration.keys:
+                record = msgspec.json.encode(KeyRecord.of(self.name, key.public))
+                eventId = await self._chain.publish(record)
+                self.tree.registration.addKey(record)
+                self._log.info(
+                    "group {group}: the chain certifies the key of the transparency service of "
+                    "{topic}, event {eventId}",
+                    group=self._ledger.group,
+                    topic=self.topic,
+                    eventId=eventId,
+                )
+            self._current = *origin, key
+            return key
 
     async def _registerPolicy(self) -> None:
         """Register the policy and the trust anchors, where other ones are in force."""

@@ -82,6 +82,8 @@ class StatementTree:
     the file does not have is read while there is time.
 
     @ivar registration: what the log says of policies and keys, as far as it was read.
+    @ivar documents: the events with the policy and the trust anchors that are in force, by their
+        content types.
     @ivar state: the tree that receipts are of.
     @ivar height: the block up to which the log was read; 0 while the tree is being made.
     @ivar isForked: whether the log does not have a tree that was signed: then nothing is signed.
@@ -105,6 +107,7 @@ class StatementTree:
         """
         self.registration = Registration()
         self.state = TreeState(0, b"")
+        self.documents: dict[str, str] = {}
         self.height = 0
         self.isForked = False
         self._ledger = ledger
@@ -122,7 +125,6 @@ class StatementTree:
         self._taken = 0
         self._leaves: list[TreeLeaf] = []
         self._bytes = 0
-        self._documents: dict[str, str] = {}
         self._waiting: dict[Deferred[None], int] = {}
         self._news: Deferred[None] = Deferred()
         self._running: Deferred[None] | None = None
@@ -189,6 +191,12 @@ class StatementTree:
         """The consistency proof from one size to another."""
         path: Sequence[bytes] = await self._ask(TreeFile.growth, older, newer)
         return path
+
+    @asDeferred
+    async def nodes(self, level: int, first: int, count: int) -> Sequence[bytes]:
+        """See L{TreeFile.nodes}."""
+        found: Sequence[bytes] = await self._ask(TreeFile.nodes, level, first, count)
+        return found
 
     @asDeferred
     async def rootAt(self, size: int) -> bytes:
@@ -258,7 +266,7 @@ class StatementTree:
         if reason:
             text = "the tree of {topic} is made again: {reason}"
             self._log.warn(text, topic=self._topic, reason=reason)
-        self.registration, self._documents = Registration(), {}
+        self.registration, self.documents = Registration(), {}
         await self._readKeys(taken.height)
         for each in taken.documents:
             content = (await self._ledger.getEvent(EventId.parse(each))).content
@@ -335,14 +343,14 @@ class StatementTree:
         """Go on after an entry."""
         kind = self.registration.apply(entry)
         if kind is not None:
-            self._documents[kind] = event
+            self.documents[kind] = event
 
     async def _flush(self) -> None:
         """Add what was taken to the file."""
         assert self._file is not None
         if self._leaves:
             # A document comes before what was checked by it.
-            taken = _Progress(self._taken, tuple(self._documents.values()))
+            taken = _Progress(self._taken, tuple(self.documents.values()))
             await self._run(self._file.add, self._leaves, msgspec.json.encode(taken))
             self._leaves, self._bytes = [], 0
         self.state = TreeState(self._file.size, self._file.root)

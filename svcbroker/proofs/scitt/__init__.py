@@ -20,8 +20,10 @@ from ._receipts import (
     verifyReceipts,
 )
 from ._registration import (
+    ANCHORS_TYPE,
     KEY_TOPIC,
     MAX_ISSUERS,
+    POLICY_TYPE,
     Entry,
     Issuer,
     KeyRecord,
@@ -30,14 +32,16 @@ from ._registration import (
     StatementRefused,
     base64url,
 )
-from ._signing import ServiceKey
+from ._signing import ServiceKey, Signing
 
 __all__ = [
+    "ANCHORS_TYPE",
     "KEY_TOPIC",
     "MAX_HEADER",
     "MAX_ISSUERS",
     "MAX_MESSAGE",
     "MAX_RECEIPTS",
+    "POLICY_TYPE",
     "Claims",
     "ConsistencyReceipt",
     "CoseKey",
@@ -51,6 +55,7 @@ __all__ = [
     "RegistrationPolicy",
     "ServiceKey",
     "SignedStatement",
+    "Signing",
     "StatementRefused",
     "VerifiedReceipt",
     "base64url",

@@ -17,11 +17,12 @@ from typing import Final, Literal
 
 import msgspec
 from attrs import evolve, frozen
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .._documents import ProofInvalid
 from ._cose import ALG, KID, CoseKey, decodeCbor
 from ._receipts import SignedStatement
+from ._signing import Signing
 
 POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
 """The content type of a statement with the policy of the service."""
@@ -87,6 +88,8 @@ class _Policy(Struct, frozen=True):
         "trust anchors before it, for its issuer and kid, at the time of its block. An entry is "
         "the statement with an empty unprotected header; the leaf is the entry, or its SHA-256."
     )
+    # Without it, ES256.
+    receipts: Literal["EdDSA"] | UnsetType = UNSET
 
 
 class KeyRecord(Struct, frozen=True):
@@ -121,13 +124,17 @@ class RegistrationPolicy:
 
     @ivar issuers: the keys that are trusted.
     @ivar isHashed: whether a leaf is the SHA-256 of an entry, rather than the entry.
+    @ivar receipts: how receipts are signed.
     """
 
     issuers: Mapping[tuple[str, bytes], Issuer] = {}
     isHashed: bool = False
+    receipts: Signing = "ES256"
 
     @classmethod
-    def of(cls, issuers: Sequence[Issuer], isHashed: bool = False) -> RegistrationPolicy:
+    def of(
+        cls, issuers: Sequence[Issuer], isHashed: bool = False, receipts: Signing = "ES256"
+    ) -> RegistrationPolicy:
         """
         The policy that trusts some keys.
 
@@ -138,11 +145,14 @@ class RegistrationPolicy:
             raise ProofInvalid("two keys of an issuer have one name: give each a kid")
         if len(known) > MAX_ISSUERS:
             raise ProofInvalid(f"there are more than {MAX_ISSUERS} keys of issuers")
-        return cls(issuers=known, isHashed=isHashed)
+        return cls(issuers=known, isHashed=isHashed, receipts=receipts)
 
     def documents(self) -> Sequence[tuple[str, bytes]]:
         """The contents of the statements that put it in force, by their content types."""
-        policy = _Policy(leaf="sha256" if self.isHashed else "entry")
+        policy = _Policy(
+            leaf="sha256" if self.isHashed else "entry",
+            receipts=UNSET if self.receipts == "ES256" else self.receipts,
+        )
         records = [
             _IssuerRecord(
                 issuer=each.name,

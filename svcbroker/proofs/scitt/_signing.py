@@ -1,24 +1,29 @@
 """
 The private key of a transparency service: it signs receipts, and the statements of the service
-itself, with ES256.
+itself, with ES256 or EdDSA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import sha512
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256, sha512
+from typing import Any, Final, Literal, TypeAlias
 
 import cbor2
 from attrs import field, frozen
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from ._cose import CoseKey
 from ._receipts import Claims
 
+Signing: TypeAlias = Literal["ES256", "EdDSA"]
+"""The ways in which a service signs."""
+
 _ES256: Final = -7
+_EDDSA: Final = -8
 _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 """The order of P-256."""
 
@@ -26,27 +31,37 @@ _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC6325
 @frozen
 class ServiceKey:
     """
-    A private key of P-256.
+    A private key of P-256 or Ed25519.
 
     @ivar public: its public key, whose name is its thumbprint (RFC 9679).
     """
 
-    _private: ec.EllipticCurvePrivateKey = field(repr=False)
+    _sign: Callable[[bytes], bytes] = field(repr=False, eq=False)
     public: CoseKey
 
     @classmethod
-    def derive(cls, seed: bytes) -> ServiceKey:
+    def derive(cls, seed: bytes, signing: Signing = "ES256") -> ServiceKey:
         """
         The key that follows from a secret.
 
         @param seed: 32 bytes that cannot be guessed.
         """
+        if signing == "EdDSA":
+            secret = sha256(b"svcbroker Ed25519 " + seed).digest()
+            signer = Ed25519PrivateKey.from_private_bytes(secret)
+            raw = signer.public_key().public_bytes_raw()
+            return cls(signer.sign, CoseKey.make({1: 1, 3: _EDDSA, -1: 6, -2: raw}))
         # 512 bits, so that no number is likelier than another.
         number = int.from_bytes(sha512(b"svcbroker P-256 " + seed).digest(), "big")
         private = ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1())
         point = private.public_key().public_numbers()
         x, y = (each.to_bytes(32, "big") for each in (point.x, point.y))
-        return cls(private, CoseKey.make({1: 2, 3: _ES256, -1: 1, -2: x, -3: y}))
+
+        def sign(data: bytes) -> bytes:
+            r, s = decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
+            return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+        return cls(sign, CoseKey.make({1: 2, 3: _ES256, -1: 1, -2: x, -3: y}))
 
     def statement(self, claims: Claims, contentType: str, payload: bytes) -> bytes:
         """Sign a statement."""
@@ -78,7 +93,7 @@ class ServiceKey:
         return self._receipt(claims, {-2: [cbor2.dumps([older, newer, [*path]])]}, root)
 
     def _header(self, claims: Claims) -> dict[int, Any]:
-        return {1: _ES256, 4: self.public.kid, 15: claims.fields}
+        return {1: self.public.only, 4: self.public.kid, 15: claims.fields}
 
     def _receipt(self, claims: Claims, proofs: Mapping[int, Any], root: bytes) -> bytes:
         return self._message(self._header(claims) | {395: 1}, {396: proofs}, None, root)
@@ -92,6 +107,4 @@ class ServiceKey:
     ) -> bytes:
         protected = cbor2.dumps(header)
         data = cbor2.dumps(["Signature1", protected, b"", signed])
-        r, s = decode_dss_signature(self._private.sign(data, ec.ECDSA(hashes.SHA256())))
-        signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
-        return b"\xd2" + cbor2.dumps([protected, unprotected, payload, signature])
+        return b"\xd2" + cbor2.dumps([protected, unprotected, payload, self._sign(data)])

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import sqlite3
 
+import cbor2
 import msgspec
+from attrs import evolve
 
 from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot
+from svcbroker.chain import History
 from svcbroker.interfaces import submit
 from svcbroker.model import EraseEvents
 from svcbroker.proofs.scitt import (
@@ -16,10 +19,13 @@ from svcbroker.proofs.scitt import (
     RegistrationPolicy,
     ServiceKey,
     SignedStatement,
+    base64url,
     readKeys,
+    receiptsOf,
     verifyGrowth,
     verifyReceipts,
 )
+from svcbroker.proofs.tlog import Tiles, tilesBetween
 from tests.broker.support import TIMEOUT
 from tests.carriers.scitt.support import (
     CLAIMS,
@@ -196,3 +202,87 @@ class ServiceTests(ScittServiceTestCase):
             self.assertEqual(found.sequence, count)
             self.register()
         self.register(statement(1))
+
+    def test_receiptsAreSignedAsThePolicySays(self) -> None:
+        """With another key, which is certified before, and is at its URL beside the other one."""
+        self.register(statement(1))
+        given = statement(2)
+        self.register(given)
+        old = self.answer("GET", pathOf(given))
+        self.serve(evolve(POLICY, receipts="EdDSA"))
+        self.register(statement(3))
+        new = self.answer("GET", pathOf(given))
+        self.assertEqual((self.check(given, old), self.check(given, new)), (3, 3))
+        headers = [cbor2.loads(cbor2.loads(each.body[1:])[0]) for each in (old, new)]
+        self.assertEqual([each[1] for each in headers], [-7, -8])
+        keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+        self.assertEqual([each.kid for each in keys], [each[4] for each in headers])
+        for each in keys:
+            answer = self.answer("GET", f"/.well-known/scitt-keys/{base64url(each.kid)}")
+            self.assertEqual(readKeys(answer.body), [each])
+        self.serve()
+        again = cbor2.loads(cbor2.loads(self.answer("GET", pathOf(given)).body[1:])[0])
+        self.assertEqual(again[1], -7)
+
+    def test_policyAndAnchorsInForceAreServed(self) -> None:
+        """As Transparent Statements, whose payloads are the documents."""
+        more = RegistrationPolicy.of(
+            [*POLICY.issuers.values(), Issuer(name="b", key=ISSUER.public)]
+        )
+        for policy, index in ((POLICY, 1), (more, 2)):
+            self.serve(policy)
+            keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+            for path, (_, document) in zip(("policy", "anchors"), policy.documents(), strict=True):
+                answer = self.answer("GET", f"/{path}")
+                said = SignedStatement.decode(answer.body)
+                [found] = verifyReceipts(said, receiptsOf(said), keys, "service")
+                self.assertEqual(said.message.payload, document)
+                self.assertEqual(found.receipt.index, 0 if path == "policy" else index)
+
+    def test_tilesMakeTheSignedRoot(self) -> None:
+        """Those that a log of C{tlog-tiles} has at this size, and no others."""
+        signed = [statement(each) for each in range(300)]
+        self.put(*signed)
+        size = 302
+        self.assertEqual(self.tree.state.size, size)
+        tiles = {
+            tile: self.answer("GET", f"/tile/{tile.path}").body for tile in tilesBetween(0, size)
+        }
+        self.assertEqual([each.width for each in tiles], [256, 46, 1])
+        root = History.load(size, Tiles(tiles).source).root
+        keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+        receipt = self.answer("GET", pathOf(signed[0])).body
+        [found] = verifyReceipts(SignedStatement.decode(signed[0]), [receipt], keys)
+        self.assertEqual((found.receipt.size, found.root), (size, root))
+        for path, status in (
+            ("0/001.p/47", 404),
+            ("0/001", 404),
+            ("2/000.p/1", 404),
+            ("entries/000", 404),
+            ("0/1", 400),
+            ("0/000.p/0", 400),
+            ("x", 400),
+        ):
+            self.assertEqual(self.answer("GET", f"/tile/{path}").status, status, path)
+
+    def test_clientsOfEarlierDraftsAreRedirected(self) -> None:
+        """303 to the receipt, 302 to itself until it is there, at last 200."""
+        self.rig.disk.isHeld = True
+        late, query = statement(1), "?api-version=2026-03-26"
+        location = f"{pathOf(late)}{query}"
+        connection = self.ask("POST", f"/entries{query}", late)
+        self.clock.advance(TIMEOUT)
+        [answer] = connection.answers()
+        self.assertEqual((answer.status, answer.headers["location"]), (303, location))
+        answer = self.answer("GET", location)
+        self.assertEqual((answer.status, answer.headers["location"]), (302, location))
+        self.assertEqual((answer.headers["retry-after"], answer.body), ("1", b""))
+        self.rig.disk.isHeld = False
+        self.rig.disk.release()
+        self.settle()
+        answer = self.answer("GET", location)
+        self.assertEqual((answer.status, self.check(late, answer)), (200, 2))
+        answer = self.answer("POST", f"/entries{query}", late)
+        self.assertEqual((answer.status, answer.headers["location"]), (303, location))
+        wrong = self.answer("POST", f"/entries{query}", b"x")
+        self.assertEqual(wrong.status, 400)
