@@ -69,14 +69,16 @@ def _checkMode(path: Path | str, mode: int) -> None:
         raise IsADirectoryError(EISDIR, os.strerror(EISDIR), str(path))
 
 
-def readFile(path: Path | str) -> bytes:
+def readFile(path: Path | str, most: int | None = None) -> bytes:
     """
     The content of a file that L{openFile} opens.
 
+    @param most: the most bytes that the caller takes. Of a larger file one more is returned, by
+        which the caller sees that.
     @raise OSError: as there, or it cannot be read.
     """
     with openFile(path) as file:
-        return file.read()
+        return file.read(-1 if most is None else most + 1)
 
 
 def newFile(path: Path | str, mode: int = 0o600) -> BinaryIO:

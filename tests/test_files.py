@@ -64,6 +64,10 @@ class ReadingTests(SynchronousTestCase):
             with openFile(path) as file:
                 self.assertEqual(file.read(3), b"con")
 
+    def test_oneByteMoreThanTheMostShowsALargerFile(self) -> None:
+        for most, read in ((8, b"content"), (7, b"content"), (6, b"content"), (5, b"conten")):
+            self.assertEqual(readFile(self.file, most), read)
+
     def test_otherThingsAreNamed(self) -> None:
         """Without waiting for them."""
         for path, kind in makeSpecial(self.directory / "x").items():

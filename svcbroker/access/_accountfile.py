@@ -23,7 +23,7 @@ from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from ..files import openFile
+from ..files import readFile
 from ..interfaces import (
     AuthenticatorContext,
     IAccountToken,
@@ -122,8 +122,7 @@ def readAccounts(path: Path) -> AccountTable:
         table and the key, and what is allowed.
     """
     try:
-        with openFile(path) as file:
-            raw = file.read(MAX_FILE_SIZE + 1)
+        raw = readFile(path, MAX_FILE_SIZE)
     except OSError as error:
         raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error
     return parseAccounts(raw, path)

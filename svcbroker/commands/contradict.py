@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from ..archive import ExportedHeaders, StreamBroken
-from ..files import openFile
+from ..files import openFile, readFile
 from ..proofs import (
     MAX_PROOF_SIZE,
     Checkpoint,
@@ -79,19 +79,13 @@ def command(console: Console, files: tuple[str, ...], isCheck: bool, policy: Pat
 
 def _check(path: Path, console: Console) -> int:
     try:
-        found = verifyContradiction(_read(path))
+        found = verifyContradiction(readFile(path, MAX_PROOF_SIZE))
     except ProofInvalid as error:
         console.say(f"NOT SHOWN: {quoted(str(error))}")
         return Exit.BAD
     for line in contradictionLines(found):
         console.say(line)
     return Exit.GOOD
-
-
-def _read(path: Path) -> bytes:
-    with openFile(path) as file:
-        # One byte more shows that it is too long.
-        return file.read(MAX_PROOF_SIZE + 1)
 
 
 def keysOf(policy: Policy) -> Sequence[VerifierKey]:
@@ -111,7 +105,9 @@ def _input(name: str, keys: Sequence[VerifierKey]) -> Statement | ExportedHeader
             pass
         with openFile(path) as file:
             isExport = ExportedHeaders.isExport(file.read(100))
-        return ExportedHeaders(path) if isExport else readStatement(_read(path), keys)
+        if isExport:
+            return ExportedHeaders(path)
+        return readStatement(readFile(path, MAX_PROOF_SIZE), keys)
     except (ProofInvalid, StreamBroken) as error:
         raise CommandError(f"{path}: {error}") from None
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from ..chain import Malformed, isUsableKey
-from ..files import openFile, readFile
+from ..files import readFile
 from ..proofs import (
     AgeIdentity,
     Checkpoint,
@@ -38,8 +38,7 @@ def readBounded(path: Path, limit: int) -> bytes:
 
     @raise CommandError: it has more bytes than it may have.
     """
-    with openFile(path) as file:
-        data = file.read(limit + 1)
+    data = readFile(path, limit)
     if len(data) > limit:
         raise CommandError(f"{path} is larger than {limit} bytes")
     return data

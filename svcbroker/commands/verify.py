@@ -8,14 +8,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import evolve
 from msgspec import to_builtins
 
 from ..chain import Malformed
-from ..files import openFile
+from ..files import openFile, readFile
 from ..proofs import (
     MAX_PROOF_SIZE,
     AgeIdentity,
@@ -63,16 +63,6 @@ if TYPE_CHECKING:
 _ARCHIVE = b"PK\x03\x04"
 
 
-def _readFile(path: Path) -> bytes:
-    with openFile(path) as file:
-        return _read(file)
-
-
-def _read(file: BinaryIO) -> bytes:
-    # One byte more shows that it is too long.
-    return file.read(MAX_PROOF_SIZE + 1)
-
-
 def _trustedCheckpoint(value: str) -> Checkpoint:
     try:
         return Checkpoint.parse(value)
@@ -82,7 +72,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     if not path.exists():
         raise CommandError(f"--checkpoint: {value!r} is neither HEIGHT:HASH nor a file")
     try:
-        return readCheckpoint(_readFile(path))
+        return readCheckpoint(readFile(path, MAX_PROOF_SIZE))
     except ProofInvalid as error:
         raise CommandError(f"{path}: {error}") from None
 
@@ -199,7 +189,7 @@ def command(
     if genesis is not None:
         path = Path(genesis)
         try:
-            beginning = readGenesis(_readFile(path))
+            beginning = readGenesis(readFile(path, MAX_PROOF_SIZE))
         except ProofInvalid as error:
             raise CommandError(f"{path}: {error}") from None
         chain = beginning.chain
@@ -213,7 +203,8 @@ def command(
     if policy is not None:
         witnesses = readPolicy(policy)
         trusted.append(f"the policy in {policy}")
-    data = _read(sys.stdin.buffer) if proof == "-" else _readFile(Path(proof))
+    most = MAX_PROOF_SIZE
+    data = sys.stdin.buffer.read(most + 1) if proof == "-" else readFile(proof, most)
     if node is not None and contract is not None:
         checkpoint, because = _attested(data, node, contract, block)
         checkpoints.append(checkpoint)
@@ -361,8 +352,7 @@ def _checkBundle(
     """Check all proofs of a bundle, and tell what they prove."""
     from ..proofs.bundle import MAX_SIZE, Bundle, StampRefused
 
-    with openFile(path) as file:
-        data = file.read(MAX_SIZE + 1)
+    data = readFile(path, MAX_SIZE)
     names = None if authors is None else readAuthors(authors)
     identities = None if identity is None else readIdentityFile(identity)
     try:
@@ -499,7 +489,7 @@ def _proofsIn(path: Path) -> Iterator[bytes]:
     with openFile(path) as file:
         line = file.readline(MAX_PROOF_SIZE + 1)
         if not line.rstrip().endswith(b"}"):
-            yield line + _read(file)
+            yield line + file.read(MAX_PROOF_SIZE + 1)
             return
         while line:
             if line.strip():

@@ -13,7 +13,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from ..files import openFile
+from ..files import readFile
 
 OPERATOR_NAME: Final = "operator.json"
 _MAX_SIZE = 64 * 1024
@@ -46,8 +46,7 @@ def readOperatorFile(directory: Path) -> Operating:
     """
     path = directory / OPERATOR_NAME
     try:
-        with openFile(path) as file:
-            value = json.loads(file.read(_MAX_SIZE))
+        value = json.loads(readFile(path, _MAX_SIZE))
         return Operating(str(value["url"]), str(value["token"]))
     except FileNotFoundError:
         raise OperatorFileError(

@@ -38,7 +38,7 @@ from OpenSSL.SSL import Error as SSLError
 from twisted.internet.ssl import CertificateOptions, DiffieHellmanParameters
 from twisted.python.filepath import FilePath
 
-from ..files import openFile
+from ..files import readFile
 
 MAX_PEM: Final = 4 * 1024 * 1024
 """The largest PEM file, in bytes. Bundles of all public authorities have some 250 KiB."""
@@ -80,8 +80,7 @@ def readPem(path: Path) -> Pem:
     @raise CertificateError: it cannot be read to its end.
     @raise OSError: it cannot be opened.
     """
-    with openFile(path) as file:
-        data = file.read(MAX_PEM + 1)
+    data = readFile(path, MAX_PEM)
     if len(data) > MAX_PEM:
         raise CertificateError(f"{path} has more than {MAX_PEM} bytes")
     blocks = list(_BLOCK.finditer(data))

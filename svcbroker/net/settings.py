@@ -19,7 +19,7 @@ import attrs
 from attrs import field, frozen
 
 from ..errors import BrokerError
-from ..files import openFile
+from ..files import readFile
 from ..model import checkTopicName
 
 S = TypeVar("S")
@@ -316,8 +316,7 @@ def readSecrets(setting: str, path: str, parse: Callable[[bytes], S]) -> S:
     @raise ConfigError: it cannot be used.
     """
     try:
-        with openFile(path) as file:
-            data = file.read(MAX_SECRETS_FILE + 1)
+        data = readFile(path, MAX_SECRETS_FILE)
         if len(data) > MAX_SECRETS_FILE:
             raise ConfigError(f"{setting}: {path} is larger than {MAX_SECRETS_FILE} bytes")
         return parse(data)

@@ -30,7 +30,7 @@ from cryptography.x509 import (
     load_pem_x509_certificates,
 )
 
-from ...files import openFile
+from ...files import readFile
 from ...net.findings import DAY, Finding, Level, date, good, listed, problem, span, warning
 from ...net.listeners import ProxiedEndpoint
 from ...net.tls import TLSServerEndpoint
@@ -350,8 +350,7 @@ def isRoot(name: Name) -> bool:
 
 def hasKey(path: Path) -> bool:
     """Whether a file has a private key."""
-    with openFile(path) as file:
-        return _KEY in file.read(_MAX_PEM)
+    return _KEY in readFile(path, _MAX_PEM)
 
 
 _TIMEOUT: Final = 3.0
