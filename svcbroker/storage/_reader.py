@@ -14,7 +14,6 @@ from typing import Any, Final
 from ..chain import ErasedRange, Holds, KeyUse, Malformed, OwnedKey, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import StorageDamaged, translated
-from ._holdrows import ReleasedHold, readHolds, readReleased
 from ._keyuses import countUses, findErasures, findUses
 from ._rows import (
     POSITION_SIZE,
@@ -23,12 +22,15 @@ from ._rows import (
     BlockHeadRow,
     BlockRow,
     EventPlace,
+    ReleasedHold,
     SenderRow,
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
     ValidatorsRow,
     findItem,
+    readHolds,
+    readReleased,
     sumOfLengths,
 )
 

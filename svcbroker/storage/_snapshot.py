@@ -24,15 +24,7 @@ from ._errors import (
     isDamage,
     translated,
 )
-from ._files import (
-    checkSchema,
-    checkSize,
-    companions,
-    foreign,
-    inspectFile,
-    refusal,
-    refuseSpecial,
-)
+from ._files import checkSchema, checkSize, companions, foreign, inspectFile, refusal, refuseSpecial
 from ._metadata import APPLICATION_ID as METADATA
 from ._metadata import VERSION as METADATA_VERSION
 from ._metadata import metadataContents, readEntries, standInMetadata, whatMetadataNeeds

@@ -29,7 +29,7 @@ from svcbroker.carriers.mqtt.fields import NO_PROPERTIES
 from svcbroker.carriers.mqtt.packets import Connect
 from svcbroker.carriers.stomp.carrier import StompFactory
 from svcbroker.carriers.webhook.delivery import DeliveryContext
-from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
+from svcbroker.carriers.webhook.signing import WebhookKeys
 from svcbroker.carriers.webhook.webhookservice import Webhooks
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent

@@ -16,23 +16,8 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...access import Access
 from ...broker import Answers, Calls, ClientConnection
-from ...broker.features import (
-    Feature,
-    RunningFeature,
-    Services,
-    carrierMetrics,
-    sessionMetrics,
-)
-from ...net.bounds import (
-    CHECKED,
-    CONNECTIONS,
-    INPUT,
-    LOGINS,
-    NAMES,
-    Bound,
-    Sizing,
-    within,
-)
+from ...broker.features import Feature, RunningFeature, Services, carrierMetrics, sessionMetrics
+from ...net.bounds import CHECKED, CONNECTIONS, INPUT, LOGINS, NAMES, Bound, Sizing, within
 from ...net.budgets import ENTRY_BYTES
 from ...net.findings import Finding, warning
 from ...net.settings import Endpoint, Flag, List, Text, declareSetting
@@ -41,16 +26,14 @@ from ...operations import WEEVENT, WEEVENT_INTERFACE, Incidents, Interface
 from .connection import BrokerChannel, BrokerSite
 from .descriptions import ServedPath, descriptionRoutes, withDiscovery
 from .fastpath import CallBatches, FastChannel, FastPath
-from .health import healthRoutes
 from .jsonrpc import errorEncoder, rpcEndpoint
-from .log import logRoutes
 from .logins import MAX_LOGGED, MAX_SESSIONS, LogIns
 from .operator import Authorizer, operatorRoutes
 from .plain import MAX_REMEMBERED, PlainAnswers
+from .publicroutes import healthRoutes, logRoutes, webhookKeyRoutes
 from .rest import cloudEventsRoute, queryEndpoints, restEndpoints
 from .routes import Area, HttpEndpoint, Route, Routes
 from .settings import HttpSettings
-from .webhookkeys import webhookKeyRoutes
 
 PORT: Final = "http"
 """The name of the port, and of its setting."""

@@ -12,13 +12,7 @@ from attrs import frozen
 
 from ...access import Admission, Principal
 from ...broker import DEFAULT_GROUP
-from ...errors import (
-    BrokerError,
-    GroupUnknown,
-    NotAuthenticated,
-    NotAuthorized,
-    QuotaExceeded,
-)
+from ...errors import BrokerError, GroupUnknown, NotAuthenticated, NotAuthorized, QuotaExceeded
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
 from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties

@@ -31,20 +31,11 @@ from ...net.findings import Finding, Level, good, listed, span, warning
 from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.metrics import counter, gauge, only
 from ...net.pem import ClientIdentity
-from ...net.settings import (
-    Choice,
-    List,
-    Seconds,
-    Text,
-    anyText,
-    declareSetting,
-    readSecrets,
-)
+from ...net.settings import Choice, List, Seconds, Text, anyText, declareSetting, readSecrets
 from ...net.turns import Slots
 from .delivery import MAX_BATCH, DeliveryContext
 from .posting import MAX_ANSWER, MAX_REQUESTS, Poster, WebhookSettings
-from .signing import NO_SECRETS, Secrets, WebhookSigner, parseSecrets
-from .webhookkeys import KEYS, WebhookKeys, keysGroup
+from .signing import KEYS, NO_SECRETS, Secrets, WebhookKeys, WebhookSigner, keysGroup, parseSecrets
 from .webhookrecords import KIND, decodeRecord, webhookGroup
 from .webhookservice import Webhooks
 

@@ -33,8 +33,7 @@ from ...operations import (
     cloudEvents,
     traceOf,
 )
-from .signing import SecretMissing, WebhookSigner
-from .webhookkeys import SigningKey
+from .signing import SecretMissing, SigningKey, WebhookSigner
 
 _MOST_DOUBLINGS: Final = 30
 
@@ -395,7 +394,7 @@ class Poster:
         @param now: the wall clock: seconds since the epoch.
         @param tracer: is told of each request; C{None} for no spans.
         @param keys: gives the keys that sign the requests of a group; see
-            L{WebhookKeys.current<svcbroker.carriers.webhook.webhookkeys.WebhookKeys.current>}.
+            L{WebhookKeys.current<svcbroker.carriers.webhook.signing.WebhookKeys.current>}.
         """
         self._keys = keys
         self._makeClient = makeClient

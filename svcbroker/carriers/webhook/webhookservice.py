@@ -68,8 +68,7 @@ from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
 from .delivery import DeliveryContext, WebhookDelivery
 from .posting import WebhookSettings, WebhookTarget, checkHeaders, parseUrl
-from .signing import Secrets
-from .webhookkeys import WebhookKeys
+from .signing import Secrets, WebhookKeys
 from .webhookrecords import KIND, WebhookRecord, decodeRecord
 
 TIMEOUT: Final = 30.0

@@ -28,17 +28,10 @@ from svcbroker.carriers.webhook.posting import (
     WebhookSettings,
     WebhookTarget,
 )
-from svcbroker.carriers.webhook.webhookkeys import WebhookKeys
+from svcbroker.carriers.webhook.signing import WebhookKeys
 from svcbroker.carriers.webhook.webhookservice import Webhooks
 from svcbroker.interfaces import IAuthenticator, submit
-from svcbroker.model import (
-    Edge,
-    Event,
-    InterfaceType,
-    Offset,
-    OpenTopic,
-    PublishEvent,
-)
+from svcbroker.model import Edge, Event, InterfaceType, Offset, OpenTopic, PublishEvent
 from svcbroker.net.endpoints import AddressPolicy
 from svcbroker.net.turns import Slots
 from svcbroker.testing.doubles import memoryLedger

@@ -15,14 +15,7 @@ from svcbroker.carriers.webhook.feature import webhookAlarms
 from svcbroker.carriers.webhook.posting import NotAcknowledged
 from svcbroker.carriers.webhook.webhookservice import MAX_REASON, MAX_WEBHOOKS, makeDeadLetter
 from svcbroker.interfaces import Quotas, submit
-from svcbroker.model import (
-    MAX_EXTENSIONS_SIZE,
-    CloseTopic,
-    Edge,
-    Event,
-    EventId,
-    checkExtensions,
-)
+from svcbroker.model import MAX_EXTENSIONS_SIZE, CloseTopic, Edge, Event, EventId, checkExtensions
 from svcbroker.net.alarms import RecentCount
 
 from ...access.support import FakeAuthenticator, account

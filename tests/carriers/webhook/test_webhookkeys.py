@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.webhookkeys}: the broker's keys that sign requests.
+Tests for L{svcbroker.carriers.webhook.signing}: the broker's keys that sign requests.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
-from svcbroker.carriers.webhook.signing import WebhookSigner, parseSecrets
-from svcbroker.carriers.webhook.webhookkeys import (
+from svcbroker.carriers.webhook.signing import (
     KEY_TOPIC,
     KEYS,
     MAX_KEYS,
     SigningKey,
     WebhookKeys,
+    WebhookSigner,
     keyText,
+    parseSecrets,
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.model import EventId

@@ -20,9 +20,9 @@ from ....operations import (
     Operation,
     Parameter,
 )
-from ..health import Alive, Readiness
 from ..jsonrpc import Failed
 from ..plain import FORM_TYPE
+from ..publicroutes import Alive, Readiness
 from .declared import SECURITY, ServedPath, errorsOf, schemasOf
 
 EVENT_STREAM: Final = "text/event-stream"
