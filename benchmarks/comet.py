@@ -20,14 +20,7 @@ from svcbroker.commands.bench.load import Broken, percentile
 
 from .children import CHECKOUT
 from .loader import Load, connected, drive, driveOn
-from .network import (
-    NODES,
-    BareNetwork,
-    Network,
-    awaitGood,
-    startBareNetwork,
-    startNetwork,
-)
+from .network import NODES, BareNetwork, Network, awaitGood, startBareNetwork, startNetwork
 from .servers import Server, startDaemon
 from .wires.http import TOPIC, commitTransaction, postForm, rpc
 

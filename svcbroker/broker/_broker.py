@@ -11,28 +11,9 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
 
 from ..access import Principal
-from ..errors import (
-    AuthorRefused,
-    BrokerError,
-    ParameterInvalid,
-    TopicNotFound,
-    TransactionFailed,
-)
-from ..interfaces import (
-    Action,
-    ILedger,
-    IMeasuredLedger,
-    INetworkLedger,
-)
-from ..model import (
-    CloseTopic,
-    Event,
-    EventId,
-    Execution,
-    OpenTopic,
-    Receipt,
-    Topic,
-)
+from ..errors import AuthorRefused, BrokerError, ParameterInvalid, TopicNotFound, TransactionFailed
+from ..interfaces import Action, ILedger, IMeasuredLedger, INetworkLedger
+from ..model import CloseTopic, Event, EventId, Execution, OpenTopic, Receipt, Topic
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.metrics import Tracer

@@ -10,13 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from ..access import Principal
-from ..errors import (
-    EventErased,
-    EventHeld,
-    LedgerUnavailable,
-    ParameterInvalid,
-    TransactionFailed,
-)
+from ..errors import EventErased, EventHeld, LedgerUnavailable, ParameterInvalid, TransactionFailed
 from ..interfaces import Action, IHoldLedger, ILedger, submit
 from ..model import (
     MAX_CASE,

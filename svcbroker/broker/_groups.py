@@ -18,15 +18,7 @@ from twisted.python.failure import Failure
 from ..access import Principal
 from ..errors import BrokerError, GroupUnknown, TopicInvalid, TransactionTimeout
 from ..interfaces import ILedger, ITopicRuleLedger
-from ..model import (
-    Page,
-    Topic,
-    TopicRule,
-    checkFilter,
-    checkNormalised,
-    checkTopicName,
-    isPattern,
-)
+from ..model import Page, Topic, TopicRule, checkFilter, checkNormalised, checkTopicName, isPattern
 from ..net.budgets import WorkBudget
 
 DEFAULT_GROUP: Final = "1"

@@ -27,13 +27,7 @@ from ..model import (
 from ..net.addresses import accountOf, ownerOf
 from ..net.budgets import Unsent, WorkBudget
 from ..net.deferreds import asDeferred
-from ._collaborators import (
-    IDurableSubscriptions,
-    IJobs,
-    IRetention,
-    JobReport,
-    RetentionReport,
-)
+from ._collaborators import IDurableSubscriptions, IJobs, IRetention, JobReport, RetentionReport
 from ._groups import Groups, TimeoutQueue
 
 MAX_CONNECTIONS: Final = 1000

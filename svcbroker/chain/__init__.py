@@ -15,13 +15,7 @@ from ._authorship import (
     openingContent,
     statement,
 )
-from ._block import (
-    Candidate,
-    InvalidBlock,
-    checkBlock,
-    proposeBlock,
-    selectTransactions,
-)
+from ._block import Candidate, InvalidBlock, checkBlock, proposeBlock, selectTransactions
 from ._body import (
     RECEIPT_SIZE,
     BodyTable,

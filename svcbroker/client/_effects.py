@@ -8,12 +8,7 @@ end (events), it yields as L{Deliver}. So each client, blocking or not, only per
 
 from __future__ import annotations
 
-from collections.abc import (
-    AsyncGenerator,
-    Generator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from attrs import frozen

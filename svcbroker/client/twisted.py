@@ -28,12 +28,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.ssl import Certificate, optionsForClientTLS, trustRootFromCertificates
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
-from twisted.web.client import (
-    Agent,
-    RequestTransmissionFailed,
-    ResponseDone,
-    ResponseFailed,
-)
+from twisted.web.client import Agent, RequestTransmissionFailed, ResponseDone, ResponseFailed
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IPolicyForHTTPS

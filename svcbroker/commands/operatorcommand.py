@@ -18,14 +18,7 @@ import click
 from ..daemon.operating import Operating, OperatorFileError, readOperatorFile
 from ..errors import NoSuchCall, NotAuthenticated, NotAuthorized
 from .arguments import UNEXPECTED
-from .clientcommand import (
-    DATA_DIR,
-    TOKEN,
-    chosenBroker,
-    connectedCommand,
-    noBroker,
-    settingsOf,
-)
+from .clientcommand import DATA_DIR, TOKEN, chosenBroker, connectedCommand, noBroker, settingsOf
 from .terminal import CommandError, Exit, readLine
 
 if TYPE_CHECKING:

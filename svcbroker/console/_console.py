@@ -20,13 +20,7 @@ from ..carriers.http import LogIns, Route
 from ..carriers.http.logins import Credentials, portOf
 from ..carriers.http.operator import Authorizer, callerOf
 from ..carriers.http.routes import encode, encodeError, respond
-from ..errors import (
-    BrokerError,
-    NoSuchCall,
-    NotAuthenticated,
-    NotAuthorized,
-    ParameterInvalid,
-)
+from ..errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, ParameterInvalid
 from ..interfaces import TOPIC_ACTIONS, Action, BearerToken
 from ..net.bounds import Bound, Sizing, amountText
 from ..net.deferreds import asDeferred

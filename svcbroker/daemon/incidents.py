@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import (
-    ILogObserver,
-    LogEvent,
-    Logger,
-    LogLevel,
-    formatEvent,
-    globalLogPublisher,
-)
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
 from ..broker.features import Feature, RunningFeature, Services

@@ -59,13 +59,7 @@ from ..chain import (
     transactionHashes,
 )
 from ..errors import BrokerError, EventNotFound, HeightUnknown, LedgerUnavailable, ParameterInvalid
-from ..interfaces import (
-    IBlockObserver,
-    IHoldLedger,
-    ISizedLedger,
-    ITopicRuleLedger,
-    LedgerContext,
-)
+from ..interfaces import IBlockObserver, IHoldLedger, ISizedLedger, ITopicRuleLedger, LedgerContext
 from ..model import (
     Block,
     BlockRecord,
@@ -99,15 +93,7 @@ from ..storage import (
     findItem,
 )
 from ._erasingjob import ErasingJob
-from ._views import (
-    blockOf,
-    blockRecordOf,
-    erasedError,
-    eventIdsOf,
-    eventOf,
-    heldRangesOf,
-    holdsOf,
-)
+from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf, heldRangesOf, holdsOf
 from .ledgermemory import PENDING
 
 CACHED_BYTES: Final = 32 * 1024 * 1024

@@ -17,14 +17,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from ..archive import isGroup, ledgerOf
-from ..chain import (
-    ErasedRange,
-    Genesis,
-    Header,
-    MemoryKeys,
-    Transaction,
-    proposeBlock,
-)
+from ..chain import ErasedRange, Genesis, Header, MemoryKeys, Transaction, proposeBlock
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import (
     IBlockObserver,

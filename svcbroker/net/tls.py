@@ -30,11 +30,7 @@ from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.plugin import IPlugin
-from twisted.protocols.tls import (
-    BufferingTLSTransport,
-    TLSMemoryBIOFactory,
-    TLSMemoryBIOProtocol,
-)
+from twisted.protocols.tls import BufferingTLSTransport, TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 

@@ -14,11 +14,7 @@ from twisted.internet.defer import Deferred
 from .. import broker, model
 from ..access import Principal
 from ..broker import Calls
-from ..errors import (
-    PageIndexInvalid,
-    PageSizeInvalid,
-    ParameterInvalid,
-)
+from ..errors import PageIndexInvalid, PageSizeInvalid, ParameterInvalid
 from ..histogram import Histogram
 from ..net.alarms import Alarm, Incident
 from ..net.deferreds import asDeferred

@@ -19,13 +19,7 @@ from twisted.python.failure import Failure
 
 from ..access import Principal
 from ..broker import Calls
-from ..errors import (
-    BrokerError,
-    GroupUnknown,
-    HeightUnknown,
-    ParameterInvalid,
-    SignatureInvalid,
-)
+from ..errors import BrokerError, GroupUnknown, HeightUnknown, ParameterInvalid, SignatureInvalid
 from ..model import EventId, InterfaceType
 from ..net.addresses import peerText
 from ..net.budgets import Lane, Unsent

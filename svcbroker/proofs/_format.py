@@ -12,14 +12,7 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ..chain import (
-    OLD_FORMAT,
-    Genesis,
-    Header,
-    Malformed,
-    decodeAuthors,
-    encodeAuthors,
-)
+from ..chain import OLD_FORMAT, Genesis, Header, Malformed, decodeAuthors, encodeAuthors
 from ..model import AuthorSet, EventId, Topic, TopicRule, topicPrefix
 from ._certificates import AnyCertificate, unbase64, unhex
 

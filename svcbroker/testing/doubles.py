@@ -17,17 +17,7 @@ from zope.interface import implementer
 from ..errors import BrokerError
 from ..interfaces import IHoldLedger, ILedger, LedgerContext, Submission
 from ..ledgers.memory import MemoryLedger
-from ..model import (
-    Event,
-    EventId,
-    Health,
-    HeldRange,
-    HoldRecord,
-    Page,
-    Receipt,
-    Request,
-    Topic,
-)
+from ..model import Event, EventId, Health, HeldRange, HoldRecord, Page, Receipt, Request, Topic
 
 
 @implementer(IHoldLedger)

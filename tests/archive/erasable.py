@@ -9,14 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from svcbroker.archive import Eraser, Erasing, loadChain
-from svcbroker.chain import (
-    Erasure,
-    Header,
-    Kind,
-    Transaction,
-    decodeBody,
-    decodeReceipts,
-)
+from svcbroker.chain import Erasure, Header, Kind, Transaction, decodeBody, decodeReceipts
 from svcbroker.model import Execution, topicPrefix
 from svcbroker.storage import Store
 from tools.vectors.signedchain import SignedChain

@@ -20,13 +20,7 @@ from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.archive._eraser import stripBlock
 from svcbroker.chain import Kind, Transaction
 from svcbroker.storage import ErasableBlock, StorageDamaged, Store
-from tests.archive.erasable import (
-    ErasableChain,
-    canary,
-    eventsIn,
-    filesWith,
-    reopened,
-)
+from tests.archive.erasable import ErasableChain, canary, eventsIn, filesWith, reopened
 
 
 class ErasingTestCase(SynchronousTestCase):

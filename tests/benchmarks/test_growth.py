@@ -24,12 +24,7 @@ from benchmarks.growth._chain import Length, Sample, sizesUpTo
 from benchmarks.growth._connections import Connections
 from benchmarks.growth._contents import Contents
 from benchmarks.growth._daemon import Start
-from benchmarks.growth._page import (
-    chainSection,
-    connectionsSection,
-    contentsSection,
-    topicsSection,
-)
+from benchmarks.growth._page import chainSection, connectionsSection, contentsSection, topicsSection
 from benchmarks.growth._topics import Topics
 from benchmarks.report import writeReport
 from svcbroker.model import EventId

@@ -16,13 +16,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.interfaces import IMeasuredLedger
-from svcbroker.model import (
-    Disk,
-    GroupMeasures,
-    InterfaceType,
-    LedgerMeasures,
-    SubscriptionRecord,
-)
+from svcbroker.model import Disk, GroupMeasures, InterfaceType, LedgerMeasures, SubscriptionRecord
 from tests.access.support import principalOf
 
 from .support import NODE, FakeDirectory, makeFixture, publishOne

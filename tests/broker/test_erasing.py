@@ -16,15 +16,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import _eventerasure
 from svcbroker.broker._eventerasure import erasuresOf, rangesOf
-from svcbroker.model import (
-    MAX_ERASED,
-    MAX_RANGES,
-    EraseEvents,
-    EventId,
-    Execution,
-    Moment,
-    Receipt,
-)
+from svcbroker.model import MAX_ERASED, MAX_RANGES, EraseEvents, EventId, Execution, Moment, Receipt
 from tests.broker.support import publishOne
 
 from ..access.support import principalOf

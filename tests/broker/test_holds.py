@@ -12,14 +12,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import _eventholds
 from svcbroker.broker._eventholds import countOf, withoutHeld
-from svcbroker.model import (
-    AddHold,
-    EventId,
-    Execution,
-    HeldRange,
-    Receipt,
-    ReleaseHold,
-)
+from svcbroker.model import AddHold, EventId, Execution, HeldRange, Receipt, ReleaseHold
 from tests.broker.support import publishOne
 
 from ..access.support import principalOf

@@ -13,13 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Grants, Principal, Usage
 from svcbroker.access._grants import EVERYTHING
-from svcbroker.broker import (
-    REFUSAL_DELAY,
-    Publication,
-    PublishPolicy,
-    SendResult,
-    SendStatus,
-)
+from svcbroker.broker import REFUSAL_DELAY, Publication, PublishPolicy, SendResult, SendStatus
 from svcbroker.errors import NotAuthorized, QuotaExceeded
 from svcbroker.interfaces import Identity, Quotas, submit
 from svcbroker.model import OpenTopic

@@ -14,11 +14,7 @@ from typing import Any
 from weakref import ref
 
 from twisted.internet import reactor
-from twisted.internet.endpoints import (
-    TCP4ClientEndpoint,
-    TCP4ServerEndpoint,
-    wrapClientTLS,
-)
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions

@@ -16,14 +16,7 @@ from svcbroker.chain import _execution, decodeBody, execute
 
 from . import reference, reference_state
 from .reference import Sent
-from .reference_reading import (
-    Authors,
-    asStored,
-    authorsStatement,
-    erasure,
-    readBody,
-    statement,
-)
+from .reference_reading import Authors, asStored, authorsStatement, erasure, readBody, statement
 from .reference_state import State
 from .support import GENESIS, KEYS, few
 from .test_vectors import receiptsOf

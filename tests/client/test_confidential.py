@@ -9,12 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.client import (
-    ClosedEvent,
-    Event,
-    OpenedEvent,
-    Publication,
-)
+from svcbroker.client import ClosedEvent, Event, OpenedEvent, Publication
 from svcbroker.client import _confidential as confidential
 from svcbroker.client._core import opened, openedEvents
 from svcbroker.client._effects import Delay

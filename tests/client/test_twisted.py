@@ -10,11 +10,7 @@ from typing import Any
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import (
-    ConnectingCancelledError,
-    ConnectionLost,
-    ConnectionRefusedError,
-)
+from twisted.internet.error import ConnectingCancelledError, ConnectionLost, ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure

@@ -14,12 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.threads import deferToThread
-from twisted.protocols.portforward import (
-    ProxyClient,
-    ProxyClientFactory,
-    ProxyFactory,
-    ProxyServer,
-)
+from twisted.protocols.portforward import ProxyClient, ProxyClientFactory, ProxyFactory, ProxyServer
 
 from svcbroker.client import Client
 from svcbroker.client._confidential import closed

@@ -11,11 +11,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
-from twisted.web.client import (
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
+from twisted.web.client import RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived
 
 from .daemon import Daemon, DaemonTestCase
 

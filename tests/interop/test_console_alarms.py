@@ -26,13 +26,7 @@ import treq
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509 import (
-    CertificateBuilder,
-    Name,
-    NameAttribute,
-    NameOID,
-    random_serial_number,
-)
+from cryptography.x509 import CertificateBuilder, Name, NameAttribute, NameOID, random_serial_number
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread

@@ -15,11 +15,7 @@ from svcbroker.commands.certificates import certificatePem, keyPem
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
 from svcbroker.net import tls
 from svcbroker.net.pem import CertificateError
-from svcbroker.net.tls import (
-    INTERVAL,
-    CertificateReloader,
-    ServerCertificates,
-)
+from svcbroker.net.tls import INTERVAL, CertificateReloader, ServerCertificates
 from tests.certificates import MemoryClient, makeAuthority, writeAuthority
 
 from .tlsendpoints import EndpointTestCase

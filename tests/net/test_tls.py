@@ -8,13 +8,7 @@ from ssl import TLSVersion
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.x509 import (
-    CertificateBuilder,
-    Name,
-    NameAttribute,
-    NameOID,
-    random_serial_number,
-)
+from cryptography.x509 import CertificateBuilder, Name, NameAttribute, NameOID, random_serial_number
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport

@@ -11,15 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import (
-    Candidate,
-    Certificate,
-    Header,
-    Kind,
-    Phase,
-    Transaction,
-    proposeBlock,
-)
+from svcbroker.chain import Candidate, Certificate, Header, Kind, Phase, Transaction, proposeBlock
 from svcbroker.ledgers.pbft._protocol import ProposedBlock
 from svcbroker.model import Event, EventId
 from tools.simulation.adversary import Adversary

@@ -15,14 +15,7 @@ from random import Random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.storage import (
-    Snapshot,
-    StorageDamaged,
-    StorageError,
-    StorageRefused,
-    Store,
-    tipPath,
-)
+from svcbroker.storage import Snapshot, StorageDamaged, StorageError, StorageRefused, Store, tipPath
 from tests.storage.chains import Chain, differences, newStore, seededChain
 
 

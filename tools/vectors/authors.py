@@ -10,13 +10,7 @@ from attrs import evolve, frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from svcbroker.chain import (
-    Erasure,
-    authorsStatement,
-    encodeAuthorChange,
-    encodeAuthors,
-    statement,
-)
+from svcbroker.chain import Erasure, authorsStatement, encodeAuthorChange, encodeAuthors, statement
 from svcbroker.model import AuthorChange, AuthorSet, Authorship
 from tools.vectors.cases import ALONE, BIGGEST, CHAIN
 

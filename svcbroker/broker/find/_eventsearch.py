@@ -12,13 +12,7 @@ from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from ...access import Principal
-from ...errors import (
-    EventErased,
-    EventNotFound,
-    HeightUnknown,
-    ParameterInvalid,
-    TopicNotFound,
-)
+from ...errors import EventErased, EventNotFound, HeightUnknown, ParameterInvalid, TopicNotFound
 from ...interfaces import Action, ILedger
 from ...model import Edge, Event, EventId, Moment, Offset, Position, filterMatches, isPattern
 from ...net.addresses import ownerKey

@@ -11,10 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attrs import define, evolve, field
-from twisted.internet.endpoints import (
-    TCP4ServerEndpoint,
-    TCP6ServerEndpoint,
-)
+from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.task import Clock
 
 from ...archive import groupsIn

@@ -47,15 +47,7 @@ from ...interfaces import (
 from ...model import Health, LedgerMeasures, NodeRecord, NodeType, Page, Request, Statistics
 from ...net.deferreds import asDeferred
 from ...net.pem import CertificateError
-from ...storage import (
-    StorageError,
-    StorageFailed,
-    Store,
-    StoreReader,
-    lookAt,
-    syncFile,
-    writeFile,
-)
+from ...storage import StorageError, StorageFailed, Store, StoreReader, lookAt, syncFile, writeFile
 from .._storedledger import StoredLedger, refuseOther
 from .._views import blockOf, eventIdsOf
 from ._original import WAIT, CopySettings, Original, OriginalAnswer, OriginalUnavailable

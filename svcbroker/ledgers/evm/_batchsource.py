@@ -20,16 +20,7 @@ from ...chain import Malformed
 from .._jsonrpc import RpcCall
 from ._contract import LoggedBatch, LogState, stateCall
 from ._evmbatch import BatchBlock
-from ._evmrpc import (
-    BlockInfo,
-    EvmError,
-    EvmRpc,
-    LogInfo,
-    Reason,
-    blockCall,
-    contractCall,
-    logsCall,
-)
+from ._evmrpc import BlockInfo, EvmError, EvmRpc, LogInfo, Reason, blockCall, contractCall, logsCall
 
 FINALIZED: Final = "finalized"
 """The finality of chains with proof of stake: the block that they call so."""

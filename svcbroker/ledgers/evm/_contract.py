@@ -14,15 +14,7 @@ import msgspec
 from attrs import field, frozen
 
 from ...chain import Malformed
-from ._ethereum import (
-    ADDRESS_SIZE,
-    WORD,
-    keccak256,
-    packBytes,
-    selector,
-    unpackBytes,
-    word,
-)
+from ._ethereum import ADDRESS_SIZE, WORD, keccak256, packBytes, selector, unpackBytes, word
 
 MAX_ACCOUNTS: Final = 64
 """The most accounts that a contract allows."""

@@ -23,13 +23,7 @@ from svcbroker.access.authenticators.mosquitto import (
     parsePasswords,
 )
 from svcbroker.errors import NotAuthenticated
-from svcbroker.interfaces import (
-    Action,
-    BearerToken,
-    Identity,
-    IGroupGrants,
-    InvalidDescription,
-)
+from svcbroker.interfaces import Action, BearerToken, Identity, IGroupGrants, InvalidDescription
 from svcbroker.model import filterMatches
 
 from .support import AuthenticatorTestCase

@@ -17,14 +17,7 @@ from svcbroker.broker.subscriptions import _eventreading
 from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.interfaces import INetworkLedger, ISubscription
-from svcbroker.model import (
-    EventId,
-    InterfaceType,
-    Offset,
-    Position,
-    SubscribeRequest,
-    topicPrefix,
-)
+from svcbroker.model import EventId, InterfaceType, Offset, Position, SubscribeRequest, topicPrefix
 
 from .test_subscriptions import UUID, Fixture, Reader
 

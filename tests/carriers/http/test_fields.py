@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.plain import (
-    MAX_FORM_FIELDS,
-    decodePercent,
-    parseFields,
-    parseForm,
-)
+from svcbroker.carriers.http.plain import MAX_FORM_FIELDS, decodePercent, parseFields, parseForm
 from svcbroker.errors import ParameterInvalid
 
 FORM = b"application/x-www-form-urlencoded"

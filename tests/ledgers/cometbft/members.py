@@ -8,13 +8,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from svcbroker.chain import (
-    Genesis,
-    Transaction,
-    ValidatorChange,
-    ValidatorSet,
-    changePayload,
-)
+from svcbroker.chain import Genesis, Transaction, ValidatorChange, ValidatorSet, changePayload
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, attest
 from svcbroker.ledgers.cometbft._home import publicKey

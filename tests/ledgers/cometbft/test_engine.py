@@ -10,12 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._engine import (
-    CONNECTIONS,
-    SETTLED,
-    Engine,
-    EngineState,
-)
+from svcbroker.ledgers.cometbft._engine import CONNECTIONS, SETTLED, Engine, EngineState
 from svcbroker.net.processes import ProcessLimits
 from tests.directories import shortDirectory
 from tests.net.processes import FakeProcess, FakeReactor

@@ -37,14 +37,7 @@ from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY
 from svcbroker.ledgers.cometbft.abci import messages
-from svcbroker.model import (
-    Authorship,
-    EraseEvents,
-    Execution,
-    OpenTopic,
-    PublishEvent,
-    Receipt,
-)
+from svcbroker.model import Authorship, EraseEvents, Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import addressOf
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._fixtures import RecordingObserver

@@ -25,14 +25,7 @@ from svcbroker.ledgers.evm._evmbatch import (
     senderOf,
     unpackBatch,
 )
-from svcbroker.model import (
-    AuthorSet,
-    OpenTopic,
-    PublishEvent,
-    Request,
-    TopicRule,
-    topicPrefix,
-)
+from svcbroker.model import AuthorSet, OpenTopic, PublishEvent, Request, TopicRule, topicPrefix
 
 skip = checkInstalled() or None
 

@@ -14,14 +14,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import (
-    Certificate,
-    Genesis,
-    Header,
-    History,
-    ValidatorSet,
-    checkCertificate,
-)
+from svcbroker.chain import Certificate, Genesis, Header, History, ValidatorSet, checkCertificate
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.pbft import PbftLedger
 from svcbroker.ledgers.pbft._pbftsettings import readSettings

@@ -26,12 +26,7 @@ from svcbroker.ledgers.pbft._protocol import (
     Timer,
 )
 from svcbroker.ledgers.pbft._replica import Replica, Timing
-from svcbroker.ledgers.pbft._votes import (
-    HEIGHTS_AHEAD,
-    MESSAGES_KEPT,
-    ROUNDS_AHEAD,
-    FutureMessages,
-)
+from svcbroker.ledgers.pbft._votes import HEIGHTS_AHEAD, MESSAGES_KEPT, ROUNDS_AHEAD, FutureMessages
 from tests.ledgers.pbft.sets import PlainApplication, SigningReplicas, sent
 
 TIMERS = [StartTimer(Timer.ROUND, 1.0), StartTimer(Timer.RESEND, 0.5)]

@@ -36,13 +36,7 @@ from svcbroker.proofs import (
     verifyProof,
     verifyTopic,
 )
-from svcbroker.proofs.cometbft import (
-    MARK,
-    Hex,
-    Instant,
-    LightBlock,
-    LightBlockInvalid,
-)
+from svcbroker.proofs.cometbft import MARK, Hex, Instant, LightBlock, LightBlockInvalid
 from svcbroker.proofs.cometbft import EngineHeader as EngineHeader
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import seedOf

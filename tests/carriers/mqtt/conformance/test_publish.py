@@ -5,18 +5,7 @@ MQTT publishes and their acknowledgements: section 3.3 to 3.7, 4.3, 4.6 of both 
 from __future__ import annotations
 
 from .client import MqttClient
-from .packets import (
-    PING,
-    PINGRESP,
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    V5,
-    ack,
-    publish,
-)
+from .packets import PING, PINGRESP, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V5, ack, publish
 from .support import MqttTestCase
 
 KIB = 1024

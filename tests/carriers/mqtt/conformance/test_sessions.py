@@ -5,18 +5,7 @@ What of a MQTT session stays: section 3.1.2.4, 3.1.2.5, 4.1, 4.4 of both specifi
 from __future__ import annotations
 
 from .client import MqttClient
-from .packets import (
-    PUBACK,
-    PUBCOMP,
-    PUBLISH,
-    PUBREC,
-    PUBREL,
-    V4,
-    V5,
-    ack,
-    disconnect,
-    publish,
-)
+from .packets import PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, V4, V5, ack, disconnect, publish
 from .support import MqttTestCase
 
 
