@@ -26,6 +26,21 @@ from ..net.settings import NoSettings
 from .directory import measureDisk
 from .ports import PortPlan
 
+_RUN: Final = "{running} of {total} run, not: {names}"
+_LACKS: Final = "it lacks {blocks} blocks; the original has answered {silence} ago"
+_GAS: Final = "{balance} wei are left, for {batches} batches of the largest kind"
+_FREE: Final = "{free} of {size} are free"
+_ENOUGH: Final = "at the rate of the last day that is enough for {time}"
+_EXPIRES: Final = "that of the port {port} expires on {date}"
+_EXPIRED: Final = "that of the port {port} has expired on {date}"
+_FORWARD: Final = "it has jumped forward by {time} while the broker ran"
+_BACK: Final = "it has jumped back by {time} while the broker ran"
+_EARLY: Final = "it is {time} before the latest block"
+_LOGINS: Final = "{count} log-ins have failed in the last {minutes} minutes"
+_BUDGET: Final = "{budget}: {count} refusals in the last {minutes} minutes"
+_PUBLISHES: Final = "{count} publishes were refused in the last {minutes} minutes"
+_STARTED: Final = "the broker was started again on {date}"
+
 NOT_READY: Final = Condition(
     name="not-ready",
     level=Level.PROBLEM,
@@ -44,6 +59,7 @@ NODE_DOWN: Final = Condition(
     remedy="Start the node again: svcbroker net nodes shows each, svcbroker net fault start N "
     "starts one that was stopped on purpose.",
     page="replicas",
+    phrases=(_RUN,),
 )
 COPY_FORKED: Final = Condition(
     name="copy-forked",
@@ -60,6 +76,7 @@ COPY_BEHIND: Final = Condition(
     title="A copy is behind its original",
     meaning="What the copy lacks would be lost with the original.",
     remedy="Look at the network to the original, and at its health.",
+    phrases=(_LACKS,),
 )
 GAS_LOW: Final = Condition(
     name="gas-low",
@@ -67,6 +84,7 @@ GAS_LOW: Final = Condition(
     title="Little money for gas",
     meaning="Without any, nothing can be published to the group. What was published is still read.",
     remedy="Send the account money: svcbroker net evm doctor tells its address.",
+    phrases=(_GAS,),
 )
 DISK_FULL: Final = Condition(
     name="disk-full",
@@ -76,6 +94,7 @@ DISK_FULL: Final = Condition(
     "the broker goes on by itself when there is room.",
     remedy="Make room on the disk of the data directory, or have old contents erased with "
     "--retain: see docs/sizing.",
+    phrases=(_FREE, _ENOUGH),
 )
 DISK_FILLS_UP: Final = Condition(
     name="disk-fills-up",
@@ -85,6 +104,7 @@ DISK_FILLS_UP: Final = Condition(
     "every publish is refused.",
     remedy="Make room, move the data to a larger disk, or have old contents erased with --retain: "
     "see docs/sizing.",
+    phrases=(_FREE, _ENOUGH),
 )
 CERTIFICATE_EXPIRES: Final = Condition(
     name="certificate-expires",
@@ -93,6 +113,7 @@ CERTIFICATE_EXPIRES: Final = Condition(
     meaning="From then on clients refuse to connect to the port.",
     remedy="Renew its files. The broker reads them again by itself.",
     page="configuration",
+    phrases=(_EXPIRES, _EXPIRED),
 )
 CLOCK_OFF: Final = Condition(
     name="clock-off",
@@ -100,6 +121,7 @@ CLOCK_OFF: Final = Condition(
     title="The clock is wrong",
     meaning="Times of events, tokens and certificates are checked against a wrong time.",
     remedy="Have the clock of the machine kept by NTP: timedatectl shows its state.",
+    phrases=(_FORWARD, _BACK, _EARLY),
 )
 LOGINS_FAIL: Final = Condition(
     name="logins-fail",
@@ -109,6 +131,7 @@ LOGINS_FAIL: Final = Condition(
     remedy="The topic $svc/audit tells names and addresses. Block the address, or give the client "
     "its new password.",
     page="accounts",
+    phrases=(_LOGINS,),
 )
 BUDGET_USED_UP: Final = Condition(
     name="budget-used-up",
@@ -119,6 +142,7 @@ BUDGET_USED_UP: Final = Condition(
     remedy="Find the client among the connections. Where all mean well, raise max-unsent, or give "
     "the broker more memory.",
     page="subscriptions",
+    phrases=(_BUDGET,),
 )
 OVERLOADED: Final = Condition(
     name="overloaded",
@@ -127,6 +151,7 @@ OVERLOADED: Final = Condition(
     meaning="Clients publish more than the machine and its disk take.",
     remedy="Have clients publish less, or several events at once, or give the broker a faster "
     "disk: see docs/sizing.",
+    phrases=(_PUBLISHES,),
 )
 UNCLEAN_STOP: Final = Condition(
     name="unclean-stop",
@@ -136,6 +161,7 @@ UNCLEAN_STOP: Final = Condition(
     "the log; answers that were under way were lost.",
     remedy="Find the reason with journalctl or dmesg. svcbroker chain audit DATA-DIR reads all "
     "chains. The alarm ends after a day.",
+    phrases=(_STARTED,),
 )
 
 RUNNING: Final = ".running"
@@ -196,17 +222,14 @@ async def ledgerAlarms(ledgers: Mapping[str, ILedger]) -> Iterable[Alarm]:
             if measures.refused:
                 found.append(Alarm(condition=COPY_FORKED, text=measures.refused, group=group))
             elif measures.silence > SILENT or behind > BEHIND:
-                text = (
-                    f"it lacks {behind:,} blocks; the original has answered "
-                    f"{span(measures.silence)} ago"
-                )
+                text = _LACKS.format(blocks=f"{behind:,}", silence=span(measures.silence))
                 found.append(Alarm(condition=COPY_BEHIND, text=text, group=group))
             continue
         chain = None if measures is None else measures.chain
         if chain is not None and chain.balance is not None:
             batches = chain.balance // (BATCH_GAS * chain.gasPrice) if chain.gasPrice else None
             if batches is not None and batches < FEW_BATCHES:
-                text = f"{chain.balance} wei are left, for {batches} batches of the largest kind"
+                text = _GAS.format(balance=chain.balance, batches=batches)
                 found.append(Alarm(condition=GAS_LOW, text=text, group=group))
         try:
             page = await ledger.listNodes(0, _MAX_NODES)
@@ -214,7 +237,8 @@ async def ledgerAlarms(ledgers: Mapping[str, ILedger]) -> Iterable[Alarm]:
             continue  # Its health says why.
         down = [each.name or each.nodeId.hex()[:16] for each in page.items if not each.isActive]
         if down:
-            text = f"{page.total - len(down)} of {page.total} run, not: {', '.join(down)}"
+            running = page.total - len(down)
+            text = _RUN.format(running=running, total=page.total, names=", ".join(down))
             found.append(Alarm(condition=NODE_DOWN, text=text, group=group))
     return found
 
@@ -236,10 +260,10 @@ class DiskRoom:
     async def alarms(self) -> Iterable[Alarm]:
         """See L{Source<svcbroker.net.alarms.Source>}."""
         disk = await self.measure()
-        text = f"{amountText(disk.free)} of {amountText(disk.size)} are free"
+        text = _FREE.format(free=amountText(disk.free), size=amountText(disk.size))
         left = self._secondsLeft(disk.free)
         if left is not None:
-            text += f"; at the rate of the last day that is enough for {span(left)}"
+            text += f"; {_ENOUGH.format(time=span(left))}"
         if disk.free < LITTLE:
             return [Alarm(condition=DISK_FULL, text=text)]
         if disk.free < FEW * disk.size or (left is not None and left < DAY):
@@ -286,8 +310,7 @@ class ClockWatch:
         if abs(jump) > JUMP:
             self._jumpedAt = at if self._jumpedAt is None else self._jumpedAt
             if at - self._jumpedAt < _HOUR:
-                words = "forward" if jump > 0 else "back"
-                text = f"it has jumped {words} by {span(abs(jump))} while the broker ran"
+                text = (_FORWARD if jump > 0 else _BACK).format(time=span(abs(jump)))
                 found.append(Alarm(condition=CLOCK_OFF, text=text))
         if self._jumpedAt is not None and (abs(jump) <= JUMP or at - self._jumpedAt >= _HOUR):
             self._ahead, self._jumpedAt = ahead, None
@@ -298,7 +321,7 @@ class ClockWatch:
                 continue
             early = blocks[0].timestamp / 1000 - self._now() if blocks else 0.0
             if early > JUMP:
-                text = f"it is {span(early)} before the latest block"
+                text = _EARLY.format(time=span(early))
                 found.append(Alarm(condition=CLOCK_OFF, text=text, group=group))
         return found
 
@@ -309,8 +332,8 @@ def certificateAlarms(ports: Iterable[PortPlan], now: Callable[[], float]) -> It
         if port.certificates is not None:
             end = port.certificates.validUntil
             if end - now() < EXPIRES_SOON:
-                words = "expires" if end > now() else "has expired"
-                text = f"that of the port {port.name} {words} on {date(end)}"
+                words = _EXPIRES if end > now() else _EXPIRED
+                text = words.format(port=port.name, date=date(end))
                 yield Alarm(condition=CERTIFICATE_EXPIRES, text=text)
 
 
@@ -344,28 +367,28 @@ class AlarmFeature(RunningFeature):
 
     def _ownAlarms(self) -> Iterator[Alarm]:
         """The alarms of what is counted in this process."""
-        services, minutes = self._services, RECENT / 60
+        services, minutes = self._services, round(RECENT / 60)
         logins = services.access.logins
         failed = sum(count for (_, outcome), count in logins.items() if outcome == "failed")
         recent = self._failedLogins.grown(failed)
         if recent > MANY_LOGINS:
-            text = f"{recent:.0f} log-ins have failed in the last {minutes:.0f} minutes"
+            text = _LOGINS.format(count=round(recent), minutes=minutes)
             yield Alarm(condition=LOGINS_FAIL, text=text)
         for name, refused in services.budgets.refusals().items():
             counted = self._refused.setdefault(name, RecentCount(services.reactor, RECENT))
             recent = counted.grown(refused)
             if recent:
-                text = f"{name}: {recent:.0f} refusals in the last {minutes:.0f} minutes"
+                text = _BUDGET.format(budget=name, count=round(recent), minutes=minutes)
                 yield Alarm(condition=BUDGET_USED_UP, text=text)
         others = services.broker.meter.others
         recent = self._overloaded.grown(
             sum(count for (_, status), count in others.items() if status == "overloaded")
         )
         if recent:
-            text = f"{recent:.0f} publishes were refused in the last {minutes:.0f} minutes"
+            text = _PUBLISHES.format(count=round(recent), minutes=minutes)
             yield Alarm(condition=OVERLOADED, text=text)
         if services.now() < self._uncleanUntil:
-            text = f"the broker was started again on {date(self._uncleanUntil - DAY)}"
+            text = _STARTED.format(date=date(self._uncleanUntil - DAY))
             yield Alarm(condition=UNCLEAN_STOP, text=text)
 
     def metrics(self) -> Iterator[Metric]:

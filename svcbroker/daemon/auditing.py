@@ -34,6 +34,8 @@ AUDIT: Final = "audit"
 FIRST: Final = 300.0
 """Seconds after the start before which no audit begins: a start is work enough for a machine."""
 
+_DAMAGE: Final = "{problem} (audit of {date})"
+_LATE: Final = "the last one ended {time} ago; one is due every {every}"
 AUDIT_FAILED: Final = Condition(
     name="audit-failed",
     level=Level.PROBLEM,
@@ -42,6 +44,7 @@ AUDIT_FAILED: Final = Condition(
     remedy="Keep the directory as it is. svcbroker chain audit DATA-DIR names every place; "
     "docs/backup says how to go on.",
     page="blocks",
+    phrases=(_DAMAGE,),
 )
 AUDIT_OLD: Final = Condition(
     name="audit-old",
@@ -50,6 +53,7 @@ AUDIT_OLD: Final = Condition(
     meaning="Audits do not come to their end. Damage of the chain would not be seen.",
     remedy="Look for 'scheduled audit' in the log; by hand: svcbroker chain audit DATA-DIR.",
     page="blocks",
+    phrases=(_LATE,),
 )
 
 _END_TIMEOUT: Final = 5.0
@@ -327,11 +331,11 @@ def auditAlarms(audits: Mapping[str, LastAudit], every: float, now: float) -> It
     """
     for group, audit in audits.items():
         if not audit.isGood:
-            text = f"{audit.problem} (audit of {date(audit.endedAt)})"
+            text = _DAMAGE.format(problem=audit.problem, date=date(audit.endedAt))
             yield Alarm(condition=AUDIT_FAILED, text=text, group=group)
         elif _isOld(audit, every, now):
-            text = f"the last one ended {span(now - audit.endedAt)} ago; one is due every "
-            yield Alarm(condition=AUDIT_OLD, text=text + span(every), group=group)
+            text = _LATE.format(time=span(now - audit.endedAt), every=span(every))
+            yield Alarm(condition=AUDIT_OLD, text=text, group=group)
 
 
 def _isOld(audit: LastAudit, every: float, now: float) -> bool:

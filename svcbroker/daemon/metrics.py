@@ -43,6 +43,7 @@ from ..operations import Incidents
 from ..version import VersionRecord
 from .directory import METADATA
 
+_TURNS: Final = "it was late by more than {seconds} seconds {count} times in the last minute"
 REACTOR_BLOCKED: Final = Condition(
     name="reactor-blocked",
     level=Level.WARNING,
@@ -50,6 +51,7 @@ REACTOR_BLOCKED: Final = Condition(
     meaning="Every client waits for what holds the broker's only thread.",
     remedy="The processor is used up, or a plugin holds the reactor. Give the broker a processor "
     "of its own, or have clients ask for less.",
+    phrases=(_TURNS,),
 )
 
 MOST_LATE: Final = 12
@@ -102,7 +104,7 @@ class ReactorLag:
         """Whether it was late more often than once in a while."""
         late = self._late.grown(sum(self.lags.counts[LAG_BOUNDS.index(LATE) + 1 :]))
         if late > MOST_LATE:
-            text = f"it was late by more than {LATE:g} seconds {late:.0f} times in the last minute"
+            text = _TURNS.format(seconds=f"{LATE:g}", count=round(late))
             yield Alarm(condition=REACTOR_BLOCKED, text=text)
 
     def collect(self) -> Iterable[Metric]:

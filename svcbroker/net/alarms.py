@@ -43,6 +43,8 @@ class Condition:
     @ivar meaning: what follows from it, in a sentence.
     @ivar remedy: what to do.
     @ivar page: the page of the console that shows more.
+    @ivar phrases: the sentences that tell what was found, with names of values in braces. The
+        console knows them by their English in its other languages.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Condition:
     meaning: str
     remedy: str
     page: str = "overview"
+    phrases: Sequence[str] = ()
 
 
 @frozen(kw_only=True)

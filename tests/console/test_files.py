@@ -8,16 +8,19 @@ import json
 import re
 from gzip import decompress
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 from twisted.python.filepath import FilePath
 from twisted.web.test.requesthelper import DummyRequest
 
+import svcbroker
 import svcbroker.console
 from svcbroker.console._console import WebConsole
 from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
 from svcbroker.daemon.features import CONDITIONS
+from svcbroker.errors import TABLE as ERRORS
 from tests.carriers.http.support import BASE
 
 from .support import CONSOLE, VENDOR, ConsoleTestCase, originOf
@@ -190,7 +193,8 @@ class SourceTests(ConsoleTestCase):
     def test_languagesHaveTheSameTexts(self) -> None:
         """Each text is there in each language, with the same values in it."""
         english, chinese = (
-            dict(_KEY.findall(self.source(f"texts.{language}.js"))) for language in ("en", "zh")
+            dict(_KEY.findall(self.source(f"texts.{language}.js").partition("\n};")[0]))
+            for language in ("en", "zh")
         )
         self.assertGreater(len(english), 20)
         self.assertEqual(list(english), list(chinese))
@@ -200,11 +204,38 @@ class SourceTests(ConsoleTestCase):
 
     def test_alarmsAreToldInChinese(self) -> None:
         """Each alarm has its title, meaning and remedy; its page is one of the console."""
-        table = self.source("texts.zh.js").partition("export const alarms = ")[2]
-        told = json.loads(re.sub(r",(\s*[}\]])", r"\1", table.rstrip("; \n")))
+        told = self.table("alarms")
         self.assertEqual(sorted(told), sorted(each.name for each in CONDITIONS))
         self.assertEqual({len(texts) for texts in told.values()}, {3})
         self.assertLessEqual({each.page for each in CONDITIONS}, set(self.pages()))
+
+    def table(self, name: str) -> dict[str, Any]:
+        """A table of what the broker says, in Chinese."""
+        text = self.source("texts.zh.js").partition(f"export const {name} = ")[2]
+        found: dict[str, Any] = json.loads(re.sub(r",(\s*[}\]])", r"\1", text[: text.index(";\n")]))
+        return found
+
+    def test_sentencesOfTheBrokerAreToldInChinese(self) -> None:
+        """
+        Those of every alarm and of every error, with the same values in them; each one of the table
+        is one of the broker.
+        """
+        told = self.table("told")
+        sentences = {phrase for each in CONDITIONS for phrase in each.phrases}
+        sentences |= {each.text for each in ERRORS}
+        self.assertEqual(sentences - set(told), set())
+        package = Path(svcbroker.__file__).parent
+        files = [*package.rglob("*.py"), *package.rglob("verify.mjs")]
+        code = "".join(each.read_text("utf-8") for each in files)
+        # Long texts are in several parts.
+        code = re.sub(r'"\s+f?"', "", code)
+        stale: list[str] = []
+        for english, chinese in told.items():
+            parts = re.split(r"\{(\w+)\}", english)
+            values = [sorted(re.findall(r"\{(\w+)\}", each)) for each in (english, chinese)]
+            self.assertEqual(values[0], values[1], english)
+            stale += [english for each in parts[::2] if each.strip(", ") not in code]
+        self.assertEqual(stale, [])
 
     def test_textsAreThereAndUsed(self) -> None:
         """Each key in a page is a text, and each text is in a page."""

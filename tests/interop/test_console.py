@@ -59,6 +59,12 @@ const choose = (name, text) => {
   field.dispatchEvent(new Event("change", { bubbles: true }));
 };
 """
+TELL = """
+(async () => (await import(document.querySelector("script[src]").src.replace("app.js", "texts.js")))
+  .tell(%s))()
+"""
+TOLD = json.loads(Path(__file__).with_name("told.json").read_text("utf-8"))
+"""What the broker writes, in Chinese; what another system writes stays."""
 _BUNDLE = """
 (async () => {
   const id = document.querySelector(".plain-list code").textContent;
@@ -202,6 +208,11 @@ class PagesTests(ConsoleTestCase):
             await browser.tabTo("中文")
             await browser.press("Enter")
             await browser.waitForText("有节点未运行 · 群组 1 · 始于")
+            await browser.waitFor(
+                "document.querySelector('.alarms').textContent.includes('4 个中有 3 个在运行')"
+            )
+            for text, told in TOLD.items():
+                self.assertEqual(await browser.evaluate(TELL % json.dumps(text)), told)
             await self.judge("alarm-chinese")
         await browser.waitFor(
             "!document.querySelector('.alarms') && !document.querySelector('.count')"

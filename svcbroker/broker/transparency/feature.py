@@ -90,6 +90,8 @@ WITNESS_REFUSES: Final = Condition(
     remedy="Keep the directory as it is, and compare the checkpoints: see docs/transparency.",
     page="checkpoints",
 )
+_SILENT: Final = "{witness}: nothing for {time}"
+_FAILING: Final = "{witness}: nothing for {time} ({error})"
 WITNESS_BEHIND: Final = Condition(
     name="witness-behind",
     level=Level.WARNING,
@@ -98,6 +100,7 @@ WITNESS_BEHIND: Final = Condition(
     remedy="Ask who runs it, or whether it knows the key of the log. The page of checkpoints tells "
     "its last error.",
     page="checkpoints",
+    phrases=(_SILENT, _FAILING),
 )
 
 BEHIND: Final = 3600.0
@@ -264,8 +267,9 @@ def witnessAlarms(witnessings: Mapping[str, Witnessing], now: float) -> Iterator
                 text = f"{each.party.name}: {each.lastError}"
                 yield Alarm(condition=WITNESS_REFUSES, text=text, group=group)
             elif lag > 0 and each.time and now - each.time > BEHIND:
-                text = f"{each.party.name}: nothing for {span(now - each.time)}"
-                text += f" ({each.lastError})" if each.lastError else ""
+                words = _FAILING if each.lastError else _SILENT
+                time = span(now - each.time)
+                text = words.format(witness=each.party.name, time=time, error=each.lastError)
                 yield Alarm(condition=WITNESS_BEHIND, text=text, group=group)
 
 

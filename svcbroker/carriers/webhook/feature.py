@@ -55,6 +55,8 @@ WEBHOOKS_FAIL: Final = Condition(
     "webhook retry ID.",
     page="subscriptions",
 )
+_GIVEN_UP: Final = "{count} events in the last hour"
+_ONE_GIVEN_UP: Final = "1 event in the last hour"
 EVENTS_GIVEN_UP: Final = Condition(
     name="events-given-up",
     level=Level.WARNING,
@@ -63,6 +65,7 @@ EVENTS_GIVEN_UP: Final = Condition(
     remedy="Read the topics of dead letters. Once the receiver is mended, send what is still "
     "wanted again: svcbroker webhook replay, or by the page of the dead letter.",
     page="subscriptions",
+    phrases=(_GIVEN_UP, _ONE_GIVEN_UP),
 )
 
 FAILED_OFTEN: Final = 3
@@ -239,7 +242,7 @@ def webhookAlarms(webhooks: Webhooks, givenUp: RecentCount) -> Iterator[Alarm]:
         yield Alarm(condition=WEBHOOKS_FAIL, text=f"{id}: {error}", group=group)
     recent = givenUp.grown(webhooks.counts.givenUp)
     if recent:
-        text = f"{recent:.0f} event{'' if recent == 1 else 's'} in the last hour"
+        text = _ONE_GIVEN_UP if recent == 1 else _GIVEN_UP.format(count=round(recent))
         yield Alarm(condition=EVENTS_GIVEN_UP, text=text)
 
 

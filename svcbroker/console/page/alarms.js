@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
-import { announce, Fold, may, Time, useCall } from "./parts.js";
+import { announce, Fold, may, Time, Told, useCall } from "./parts.js";
 import { alarmTexts, formatNumber, t } from "./texts.js";
 
 const EVERY = 5000;
@@ -20,7 +20,7 @@ function Alarm({ alarm }) {
   const [title, meaning, remedy] = alarmTexts(alarm);
   return html`<li><details class=${level === "problem" ? "bad" : "warn"}>
     <summary><strong>${title}</strong>${groupId && ` · ${t("group")} ${groupId}`} · ${t("alarms.since")} <${Time} at=${since} /></summary>
-    <p>${text}</p>
+    <p><${Told} text=${text} /></p>
     <p>${meaning}</p>
     <p>${remedy}</p>
     <p><a href=${`#${page}`}>${t(`page.${page}`)}</a></p>

@@ -2,7 +2,7 @@
 
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, isGranted } from "./api.js";
-import { announce, Badge, BlockLink, ErrorText, Section, Short, Table, Time, useCall } from "./parts.js";
+import { announce, Badge, BlockLink, ErrorText, Section, Short, Table, Time, Told, useCall } from "./parts.js";
 import { canVerify, checkOther, checkPin, forgetPin, heightOf } from "./pins.js";
 import { formatNumber, t } from "./texts.js";
 
@@ -23,7 +23,7 @@ function Contradiction({ contradiction }) {
   const evidence = `data:application/json,${encodeURIComponent(JSON.stringify(contradiction, null, 2))}`;
   return html`<div class="error" role="alert">
     <p>${reason !== "shorter" && html`<strong>${t("checkpoints.contradiction")}</strong> `}${t(`checkpoints.${reason}`)}
-      ${detail && html` <span lang="en">(${detail})</span>`}</p>
+      ${detail && html` (<${Told} text=${detail} />)`}</p>
     <p><a download="svcbroker-contradiction.json" href=${evidence}>${t("checkpoints.evidence")}</a></p>
   </div>`;
 }
@@ -83,8 +83,8 @@ async function askWitnesses(groupId, signal) {
 function Witnesses({ groupId }) {
   const { data, error } = useCall((signal) => askWitnesses(groupId, signal), [groupId], EVERY);
   const stateOf = (each) => {
-    if (each.isRefusing) return html`<${Badge} kind="bad">${t("witnesses.refusing")}<//> <span lang="en">${each.lastError}</span>`;
-    if (each.lastError) return html`<${Badge} kind="warn">${t("witnesses.failing")}<//> <span lang="en">${each.lastError}</span>`;
+    if (each.isRefusing) return html`<${Badge} kind="bad">${t("witnesses.refusing")}<//> <${Told} text=${each.lastError} />`;
+    if (each.lastError) return html`<${Badge} kind="warn">${t("witnesses.failing")}<//> <${Told} text=${each.lastError} />`;
     return html`<${Badge} kind="good">${t("witnesses.good")}<//>`;
   };
   const columns = [

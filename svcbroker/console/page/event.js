@@ -6,7 +6,7 @@ import { Basket, BasketButton } from "./basket.js";
 import { IdentityField } from "./confidential.js";
 import { base64Of, bytesOf, closedOf, Content, Erased, FormatField, typeOf } from "./content.js";
 import { ActionButton, Badge, BlockLink, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
-import { formatNumber, formatTime, t } from "./texts.js";
+import { formatNumber, formatTime, t, tell } from "./texts.js";
 
 // In the order in which the verifier takes them.
 const STEPS = ["genesis", "block", "event", "trusted"];
@@ -69,7 +69,7 @@ async function prove(groupId, eventId, trusted, signal) {
       const data = new TextEncoder().encode(JSON.stringify(proof));
       await verify(data, trusted, (name, shown) => steps.push({ name, shown }));
     } catch (failure) {
-      reason = failure.name === "NotSupportedError" ? t("proof.noEd25519") : failure.message;
+      reason = failure.name === "NotSupportedError" ? t("proof.noEd25519") : tell(failure.message);
     }
   }
   return { proof, steps, reason };

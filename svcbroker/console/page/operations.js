@@ -6,7 +6,7 @@ import { MOST } from "./basket.js";
 import { closedOf, Content, typeOf } from "./content.js";
 import { dataDirOf, OperatorNotice, Reload, useConfiguration } from "./operator.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section, Time, useCall } from "./parts.js";
-import { formatNumber, formatTime, t } from "./texts.js";
+import { formatNumber, formatTime, t, tellFindings } from "./texts.js";
 
 // Milliseconds from one look at the jobs to the next, while one runs and while none does.
 const OFTEN = 1000;
@@ -92,11 +92,13 @@ function Erasing({ groupId, given }) {
 function Job({ job }) {
   const { name, startedTimestamp, endedTimestamp, good, output } = job;
   const isOver = endedTimestamp !== null;
+  const told = name === "doctor" ? tellFindings(output) : output;
   return html`<p role="status">
       <${Badge} kind=${isOver ? (good ? "good" : "bad") : "warn"}>${t(!isOver ? "jobs.running" : good ? "jobs.good" : name === "doctor" ? "jobs.found" : "jobs.bad")}<//>
       ${" "}<${Time} at=${startedTimestamp} />${isOver && html` – <${Time} at=${endedTimestamp} />`}</p>
     ${!isOver && html`<progress aria-label=${t("jobs.running")}></progress>`}
-    ${output.length > 0 && html`<pre tabindex="0" lang="en">${output.join("\n")}</pre>`}`;
+    ${output.length > 0 && html`<pre tabindex="0">
+      ${told.map((line, index) => html`<div lang=${line === output[index] ? "en" : undefined}>${line}</div>`)}</pre>`}`;
 }
 
 /** What the broker does for operators beside its work: each with the command that does the same. */

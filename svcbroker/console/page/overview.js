@@ -3,7 +3,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { History } from "./history.js";
-import { Badge, ErrorText, may, Section, Short, Table, Time, useCall } from "./parts.js";
+import { Badge, ErrorText, explain, may, Section, Short, Table, Time, Told, useCall } from "./parts.js";
 import { alarmTexts, formatBytes, formatMilliseconds, formatNumber, formatSeconds, t } from "./texts.js";
 
 // A hundred open consoles are to cost publishers little: python -m benchmarks.consoles.
@@ -29,7 +29,7 @@ function Figure({ label, value, note, kind = "" }) {
 /** A number; a dash where it is not known, with why for those who point at it. */
 function numberOf(call, make) {
   if (call.data !== undefined) return make(call.data);
-  return call.error ? html`<span title=${call.error.message}>–</span>` : "…";
+  return call.error ? html`<span title=${explain(call.error)}>–</span>` : "…";
 }
 
 /** The oldest event that a webhook waits to deliver. */
@@ -81,7 +81,7 @@ function Incidents({ found }) {
       { title: t("incidents.at"), cell: (row) => html`<${Time} at=${row.at} />` },
       { title: t("incidents.alarm"), cell: (row) => alarmTexts(row)[0] },
       { title: t("group"), cell: (row) => row.groupId || "–" },
-      { title: t("incidents.text"), cell: (row) => row.text },
+      { title: t("incidents.text"), cell: (row) => html`<${Told} text=${row.text} />` },
       { title: t("incidents.file"), cell: (row) => html`<code>${row.file}</code>` },
     ]} />
   <//>`;

@@ -2,7 +2,7 @@
 
 import { html, useCallback, useLayoutEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { NOT_AUTHORIZED } from "./api.js";
-import { formatNumber, formatTime, t } from "./texts.js";
+import { formatNumber, formatTime, language, t, tell } from "./texts.js";
 
 // Milliseconds after which a call is made again that did not reach the broker.
 const AGAIN = 2000;
@@ -74,6 +74,12 @@ export function Fold({ label, kind = "", id, children }) {
     <div id=${id} class=${isOpen ? "unfolded" : "folded"}>${children}</div>`;
 }
 
+/** A text that the broker has written; what stays English is read as such. */
+export function Told({ text }) {
+  const told = tell(text);
+  return told === text && language !== "en" ? html`<span lang="en">${text}</span>` : told;
+}
+
 /** Tell a screen reader of something that has changed elsewhere on the page. */
 export function announce(text) {
   const region = document.getElementById("announcements");
@@ -84,10 +90,11 @@ export function announce(text) {
 
 /** Why a call has failed, for people. */
 export function explain(error) {
-  if (error.code === NOT_AUTHORIZED) return t("error.notGranted", { reason: error.message });
   if (error.code === undefined) return error.message;
-  if (error.code === 0) return t("error.noAnswer", { reason: error.message });
-  return t("error.refused", { code: error.code, reason: error.message });
+  const reason = tell(error.message);
+  if (error.code === NOT_AUTHORIZED) return t("error.notGranted", { reason });
+  if (error.code === 0) return t("error.noAnswer", { reason });
+  return t("error.refused", { code: error.code, reason });
 }
 
 export function ErrorText({ error }) {

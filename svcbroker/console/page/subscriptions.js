@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
 import { act, ask, operate } from "./api.js";
-import { ActionButton, announce, Badge, ErrorText, EventLink, linkTo, may, Section, Short, Table, Time, useCall } from "./parts.js";
+import { ActionButton, announce, Badge, ErrorText, EventLink, linkTo, may, Section, Short, Table, Time, Told, useCall } from "./parts.js";
 import { formatBytes, formatMilliseconds, formatNumber, formatSeconds, parseUtc, t } from "./texts.js";
 
 const EVERY = 10000;
@@ -56,7 +56,7 @@ function Answers({ webhook }) {
   const shown = answers.length || !lastError ? answers : [{ timestamp: lastErrorTimestamp, error: lastError, milliseconds: null }];
   if (!shown.length) return "–";
   return html`<ol class="plain-list">${shown.toReversed().map(({ timestamp, error, milliseconds }) => html`<li>
-      ${error || t("webhook.acknowledged")}${milliseconds !== null && html` <span class="quiet">${formatMilliseconds(milliseconds / 1000)}</span>`}
+      ${error ? html`<${Told} text=${error} />` : t("webhook.acknowledged")}${milliseconds !== null && html` <span class="quiet">${formatMilliseconds(milliseconds / 1000)}</span>`}
       <br /><span class="quiet"><${Time} at=${timestamp} /></span></li>`)}</ol>
     ${next !== null && html`<p>${t("webhook.next")} <${Time} at=${next} /></p>`}`;
 }

@@ -13,11 +13,21 @@ function preferred() {
 export let language;
 let table;
 let alarms;
+let sentences;
 
 async function use(chosen) {
-  ({ default: table, alarms = {} } = await TABLES[chosen]());
+  let told;
+  ({ default: table, alarms = {}, told = {} } = await TABLES[chosen]());
+  sentences = Object.entries(told).map(([english, words]) => [patternOf(english), words]);
   language = chosen;
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
+}
+
+/** What matches a sentence whatever values it has. */
+function patternOf(sentence) {
+  const parts = sentence.split(/\{(\w+)\}/).map((part, index) =>
+    (index % 2 ? `(?<${part}>${part === "number" ? "[\\d.,]+" : ".+?"})` : part.replace(/[^\w ]/g, "\\$&")));
+  return new RegExp(`^${parts.join("")}$`, "s");
 }
 
 await use(preferred());
@@ -36,6 +46,37 @@ export function t(key, values = {}) {
 /** What an alarm is, means and asks for; in English the broker itself says it. */
 export function alarmTexts({ name, title, meaning, remedy }) {
   return alarms[name] ?? [title, meaning, remedy];
+}
+
+/**
+ * What the broker has written, in the language of the reader. Whole sentences are looked up first, then what is
+ * between semicolons, then what is before and after a colon. What is not known stays: it may be of another system.
+ */
+export function tell(text) {
+  for (const [pattern, words] of sentences) {
+    const found = pattern.exec(text);
+    if (found) return words.replace(/\{(\w+)\}/g, (_, name) => tell(found.groups[name]));
+  }
+  for (const [mark, chosen] of [["; ", "；"], [": ", "："]]) {
+    const at = text.indexOf(mark);
+    if (at < 0) continue;
+    const parts = [text.slice(0, at), text.slice(at + mark.length)];
+    const told = parts.map(tell);
+    return told.every((each, index) => each === parts[index]) ? text : told.join(chosen);
+  }
+  return text;
+}
+
+/** The lines of the doctor: alarms in the language of the reader, other findings as the command prints them. */
+export function tellFindings(lines) {
+  if (!sentences.length) return lines;
+  let alarm;
+  return lines.map((line) => {
+    const [, level, subject, text] = /^(problem|warning) +([^:]+): (.*)$/.exec(line) ?? [];
+    if (!level) return alarm && line.startsWith(" ") ? `  ${alarm[line.includes(" -> ") ? 2 : 1]}` : tell(line);
+    alarm = subject.startsWith("alarm ") ? alarms[subject.slice(6)] : undefined;
+    return `${tell(level)}  ${alarm?.[0] ?? subject}: ${tell(text)}`;
+  });
 }
 
 // To make one takes longer than all else that a cell of a table does.
