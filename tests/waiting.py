@@ -15,8 +15,9 @@ reactor: Any = _reactor
 STEP = 0.01
 """Seconds between two looks at something that will come."""
 
-TIMEOUT = 120.0
-"""Seconds after which what should come counts as missing."""
+TIMEOUT = 300.0
+"""Seconds after which what should come from another program counts as missing; machines that run
+tests may be slow."""
 
 
 async def until(isTrue: Callable[[], Any]) -> None:

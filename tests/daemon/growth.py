@@ -43,15 +43,13 @@ from wsproto.events import BytesMessage, TextMessage
 from svcbroker import tap
 from tests.authors import Author
 from tests.carriers.mqtt.conformance import packets as mqtt
+from tests.waiting import TIMEOUT
 
 COUNT: Final = 16
 """How many inputs of each kind are sent before the first look at the containers."""
 
 LOOKS: Final = 3
 """How often is looked, before and after."""
-
-TIMEOUT: Final = 60.0
-"""Seconds after which an answer counts as missing."""
 
 DEPTH: Final = 3
 """How deep containers are looked for in containers."""

@@ -27,12 +27,10 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import HTTPConnectionPool
 
 import svcbroker
+from tests.waiting import TIMEOUT as TIMEOUT
 from tests.waiting import until as until
 
 from .forking import ForkedProcess
-
-TIMEOUT = 120.0
-"""Seconds after which a daemon that says nothing counts as broken."""
 
 STEP = 0.05
 """Seconds between two looks at something that will come."""

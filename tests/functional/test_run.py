@@ -71,7 +71,7 @@ class EndingTests(RunTestCase):
     async def test_checkTellsWhatWouldBeServed(self) -> None:
         """Nothing is opened or made."""
         code, output, errors = await self.ends(
-            *("--check", "--http", "8080", "--mqtt=", "--group=1", "--group=b=memory"),
+            *("--check", "--http=0", "--stomp=0", "--mqtt=", "--group=1", "--group=b=memory"),
             *("--base-path=/x", "--data-dir=there"),
         )
         self.assertEqual((code, errors), (0, ""))
@@ -80,8 +80,8 @@ class EndingTests(RunTestCase):
         self.assertEqual(
             lines[:6],
             [
-                "  HTTP at tcp:8080:interface=127.0.0.1, under /x",
-                "  STOMP at tcp:61613:interface=127.0.0.1",
+                "  HTTP at tcp:0:interface=127.0.0.1, under /x",
+                "  STOMP at tcp:0:interface=127.0.0.1",
                 "  group 1 from the ledger pbft:nodes=4",
                 "  group b from the ledger memory",
                 "  to every client, as there are no accounts",
@@ -95,7 +95,9 @@ class EndingTests(RunTestCase):
 
     async def test_checkWarnsOfMoreThanThereIs(self) -> None:
         """Where all bounds add up to more than the process may use, the check says what is most."""
-        code, output, _ = await self.ends("--check", "--ledger=pbft:mempool=1099511627776")
+        code, output, _ = await self.ends(
+            "--check", "--http=0", "--ledger=pbft:mempool=1099511627776", *OFF
+        )
         self.assertEqual(code, 0)
         last = output.splitlines()[-1]
         self.assertTrue(last.startswith("WARNING: what may be in memory adds up to 8"), last)
@@ -113,9 +115,9 @@ class EndingTests(RunTestCase):
             self.assertTrue(line.startswith(words), line)
 
     async def test_checkRefusesToListenWithoutAccounts(self) -> None:
-        code, output, errors = await self.ends("--check", "--http=tcp:8080", *OFF)
+        code, output, errors = await self.ends("--check", "--http=tcp:0", *OFF)
         self.assertEqual(code, 1)
-        self.assertIn("HTTP at tcp:8080", output)
+        self.assertIn("HTTP at tcp:0", output)
         self.assertIn("there are no accounts", errors)
 
     async def test_unknownOptionNamesNearest(self) -> None:

@@ -21,9 +21,7 @@ from pathlib import Path
 import svcbroker
 from tests.carriers.mqtt.conformance.brokers import IBroker, SocketBroker
 from tests.carriers.mqtt.conformance.support import MqttTestCase
-
-TIMEOUT = 60.0
-"""Seconds after which a daemon that says nothing counts as broken."""
+from tests.waiting import TIMEOUT as TIMEOUT
 
 _RUN = "from twisted.scripts.twistd import run; run()"
 _LOCAL = "tcp:0:interface=127.0.0.1"

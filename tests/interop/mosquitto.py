@@ -17,8 +17,7 @@ from tests.carriers.mqtt.conformance.client import MqttClient
 from tests.carriers.mqtt.conformance.packets import V5
 from tests.directories import shortDirectory
 from tests.needed import neededProgram
-
-TIMEOUT = 60.0
+from tests.waiting import TIMEOUT as TIMEOUT
 
 
 class Mosquitto(SocketBroker):

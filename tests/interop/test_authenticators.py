@@ -18,10 +18,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.access.authenticators.tokens import AUDIENCE, Key, keySet, someKey
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import Daemon
 
-TIMEOUT = 60.0
 NOT_AUTHENTICATED = 101015
 NOT_AUTHORIZED = 101016
 

@@ -10,14 +10,13 @@ from uuid import uuid4
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import shared
 from .maven import classPath
 
 CLIENT = ("hivemq", "com.hivemq:hivemq-mqtt-client")
 """Which client it is, for L{classPath}."""
-TIMEOUT = 120.0
-"""Seconds after which a program that does not end counts as broken."""
 
 
 class HiveMqTests(SynchronousTestCase):

@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.client import Client, OpenedEvent
 from tests.needed import neededProgram, needPackage
 from tests.proofs.test_age import RECIPIENT, SECRET
+from tests.waiting import TIMEOUT
 
 from .daemon import shared
 from .node import nodeModules
@@ -31,9 +32,6 @@ with contextlib.suppress(ImportError):
     from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
-
-TIMEOUT = 60.0
-"""Seconds after which a client that does not get anywhere counts as broken."""
 
 
 class ClientTestCase(SynchronousTestCase):

@@ -23,10 +23,10 @@ from svcbroker.access import hashPassword
 from tests.carriers.http.accounts import basic
 from tests.metrics.test_deploy import expressions
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import Daemon
 
-TIMEOUT = 60.0
 ROOT = Path(__file__).parents[2]
 DEPLOYED = ROOT / "deploy" / "prometheus"
 ACCOUNTS = """

@@ -26,6 +26,7 @@ from tests.carriers.http.accounts import basic
 from tests.functional.daemon import LOCAL, Daemon
 from tests.functional.test_certificates import CertificatesTestCase
 from tests.needed import neededProgram, needPackage
+from tests.waiting import TIMEOUT
 
 from .test_mqtt_clients import Paho
 from .test_stomp import sendToItself
@@ -43,8 +44,6 @@ LOGIN = ("me", "secret")
 CLIENT = "127.0.0.9"
 """The address that clients connect from."""
 PROXIED = "haproxy:tcp:0:interface=127.0.0.1"
-TIMEOUT = 60.0
-"""Seconds after which an answer that does not come counts as missing."""
 
 
 def onPage(language: str) -> list[str]:

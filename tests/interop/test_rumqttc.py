@@ -13,12 +13,11 @@ from uuid import uuid4
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import shared
 
 SOURCE = Path(__file__).with_name("rumqttc")
-TIMEOUT = 300.0
-"""Seconds after which a program that does not end counts as broken."""
 
 
 class RumqttcTests(SynchronousTestCase):

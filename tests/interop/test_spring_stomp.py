@@ -18,14 +18,13 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import Daemon
 from .maven import classPath
 
 CLIENT = ("spring", "org.springframework:spring-websocket")
 """Which client it is, for L{classPath}."""
-TIMEOUT = 60.0
-"""Seconds after which a program that says nothing counts as broken."""
 EVENTS = 1000
 
 

@@ -12,12 +12,11 @@ from twisted.internet.threads import deferToThread
 
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import needPackage
+from tests.waiting import TIMEOUT
 
 with contextlib.suppress(ImportError):
     import httpx
     import httpx_sse
-
-TIMEOUT = 60.0
 
 
 class HttpxSseTests(DaemonTestCase):

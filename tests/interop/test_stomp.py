@@ -19,6 +19,7 @@ from twisted.internet.utils import getProcessOutputAndValue
 
 from tests.functional.daemon import LOCAL, Daemon, DaemonTestCase, reactor
 from tests.needed import neededProgram, needPackage
+from tests.waiting import TIMEOUT as TIMEOUT
 
 from .node import nodeModules
 
@@ -26,9 +27,6 @@ with contextlib.suppress(ImportError):
     import stomp
 
 HERE = Path(__file__).parent
-TIMEOUT = 60.0
-"""Seconds after which an answer that does not come counts as missing."""
-
 PACKAGES = ("@stomp/stompjs", "ws")
 """From npm; ws is Node's WebSocket before version 22."""
 

@@ -13,11 +13,11 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import svcbroker
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 DEPLOY = Path(svcbroker.__file__).parent.parent / "deploy" / "systemd"
 UNIT = DEPLOY / "svcbroker.service"
 MAX_EXPOSURE = 2.0
-TIMEOUT = 60
 
 
 class UnitTests(SynchronousTestCase):

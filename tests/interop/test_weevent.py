@@ -19,14 +19,13 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .daemon import Daemon
 from .maven import classPath
 
 CLIENT = ("weevent", "com.webank.weevent:weevent-client")
 """Which client it is, for L{classPath}."""
-TIMEOUT = 120.0
-"""Seconds after which a program that says nothing counts as broken."""
 LEDGER = "pbft:nodes=4"
 DIALECT = "--dialect=weevent-1.1"
 

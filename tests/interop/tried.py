@@ -24,13 +24,13 @@ from attrs import frozen
 from twisted.trial.unittest import SkipTest
 
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 from .node import nodeModules
 
 HERE: Final = Path(__file__).parent
 TABLE: Final = HERE.parents[1] / "docs" / "clients-tried.csv"
 HEAD: Final = ("Client", "Version", "Tried", "Tests")
-_TIMEOUT: Final = 60
 
 
 @frozen
@@ -94,7 +94,7 @@ def _npm(name: str) -> Callable[[], str]:
 def _program(name: str, option: str = "--version") -> Callable[[], str]:
     def find() -> str:
         command = [neededProgram(name), option]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
         if found is None:
             raise AssertionError(f"{command} tells no version: {done.stdout}{done.stderr}")

@@ -35,6 +35,7 @@ from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
 from tests.directories import shortDirectory
+from tests.waiting import TIMEOUT as TIMEOUT
 from tests.waiting import until as until
 
 from .realengine import cometbft
@@ -43,9 +44,6 @@ T = TypeVar("T")
 
 STEP = 0.01
 """Seconds between two looks at something that will come."""
-
-TIMEOUT = 60.0
-"""Seconds after which what should come counts as missing."""
 
 TUNING = Tuning(commit=0.02, gossip=0.005)
 

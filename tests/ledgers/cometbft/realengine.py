@@ -31,11 +31,9 @@ from svcbroker.ledgers.cometbft._engine import LIMITS, Engine, EngineState
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
 from svcbroker.ledgers.cometbft.abci.messages import ExecutedTransaction
 from tests.directories import shortDirectory
+from tests.waiting import TIMEOUT as TIMEOUT
 
 from .applications import BaseApplication
-
-TIMEOUT = 60.0
-"""Seconds after which an engine that does nothing counts as broken."""
 
 reactor: Any = _reactor
 

@@ -68,7 +68,7 @@ class JoiningTests(TestCase):
     Four nodes with a chain, and a fifth one.
     """
 
-    timeout = 8 * TIMEOUT
+    timeout = 2 * TIMEOUT
 
     def setUp(self) -> None:
         self.network = Network(self, 4, hasPorts=True)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from tests.waiting import TIMEOUT as TIMEOUT
+
 from .brokers import IBroker
 from .packets import (
     AUTH,
@@ -38,9 +40,6 @@ from .packets import (
     subscribe,
     unsubscribe,
 )
-
-TIMEOUT = 60.0
-"""Seconds after which a broker that says nothing counts as broken."""
 
 MARKER = "marker/"
 """How the topics of L{MqttClient.settle} begin."""
