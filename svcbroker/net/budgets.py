@@ -56,6 +56,9 @@ CROWD_BESIDE_FEW: Final = 1100
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
 
+SMALL: Final = 16 * 1024
+"""So many bytes that a connection has sent are taken to publish a few events, more of them many."""
+
 BYTE: Final = 3e-8
 """About how long it takes to read a byte of a request, in seconds."""
 
@@ -208,7 +211,8 @@ class WorkBudget:
     one comes on top of the budget.
 
     Many events that a connection publishes together wait while many are with the ledgers, so that
-    single ones of others are in one of the next blocks.
+    single ones of others are in one of the next blocks. While others publish a few, they are read
+    in the time that reads have, and between those of two blocks there is one with those few.
 
     @ivar pending: how many events are with the ledgers.
     @ivar clock: the reactor, or what counts no turns (C{turns}).
@@ -221,7 +225,8 @@ class WorkBudget:
     @ivar most: the most that any lane has used.
     @ivar publishedAt: when something was published last.
     @ivar current: the lane whose unit is under way.
-    @ivar isWrite: the kind of its work.
+    @ivar isUrgent: whether its time counts as that of publishes, and not as that of reads.
+    @ivar events: how many events it publishes.
     @ivar since: since when it is.
     @ivar sinceTurn: since which turn.
     @ivar isServing: whether it is the turn of what has waited.
@@ -249,8 +254,12 @@ class WorkBudget:
         # Nobody has used less, as far as waiting goes; and the most that any lane has used.
         self.floor = self.most = 0.0
         self.publishedAt = self._fewAt = float("-inf")
+        # Whether many events were settled, and since then no few that are in a later block; when.
+        self._isTurnOfFew = False
+        self._manyTurn = 0
         self.current: Lane | None = None
-        self.isWrite = False
+        self.isUrgent = False
+        self.events = 1
         self.since = 0.0
         self.sinceTurn = 0
         self.isServing = False
@@ -274,10 +283,11 @@ class WorkBudget:
     def submitted(self, count: int) -> None:
         """Count events that a ledger has been given together."""
         self.pending += count
-        if count <= FEW:
-            self._fewAt = self.seconds()
-        else:
+        if count > FEW:
             self._many += count
+        elif self.current is None or self.events <= FEW:
+            # Otherwise a client with many under way has sent the next few of them.
+            self._fewAt = self.seconds()
 
     def settled(self, count: int, isShared: bool = False) -> None:
         """
@@ -288,6 +298,9 @@ class WorkBudget:
         self.pending -= count
         if count > FEW and not isShared:
             self._many -= count
+            self._isTurnOfFew, self._manyTurn = True, self.clock.turns
+        elif self.clock.turns > self._manyTurn:
+            self._isTurnOfFew = False
         if self.queues[_MANY] or (self.queues[_READ] and not self.pending):
             self.scheduleWaiting()
 
@@ -304,17 +317,16 @@ class WorkBudget:
         Whether a unit may begin where others wait, or much time of the turn is used. Called by
         L{Lane.begin}.
         """
-        if events > FEW and not self._hasRoom(events):
+        kind = _kindOf(isWrite, events)
+        if kind == _MANY and not self._hasRoom(events):
             return False
-        if (not isWrite or events > FEW) and self.clock.isBehind and not self.isServing:
+        if kind != _WRITE and self.clock.isBehind and not self.isServing:
             return False
-        if not isWrite and self._pause(now):
-            return False
-        limit = self._limit(isWrite, now)
-        if isWrite and events <= FEW and lane.lastTurn != self.clock.turns:
-            limit = FIRST_WRITES_A_TURN
-        queue = self.queues[_kindOf(isWrite, events)]
-        return self.used[isWrite] < limit and not (queue and lane.used > queue[0][0] + QUANTUM)
+        isFirst = lane.lastTurn != self.clock.turns
+        queue = self.queues[kind]
+        return self._hasTime(kind, now, isFirst) and not (
+            queue and lane.used > queue[0][0] + QUANTUM
+        )
 
     def charge(self, now: float) -> None:
         """Count the time of the unit that has ended. Called by L{Lane}."""
@@ -329,7 +341,7 @@ class WorkBudget:
             lane.used += spent
             if lane.used > self.most:
                 self.most = lane.used
-            self.used[self.isWrite] += spent
+            self.used[self.isUrgent] += spent
             if self.clock is self:
                 self.schedule()
 
@@ -345,20 +357,28 @@ class WorkBudget:
         heappush(self.queues[kind], entry)
         self.scheduleWaiting(kind)
 
+    def isUrgentKind(self, kind: int, now: float) -> bool:
+        """
+        Whether work of a kind is a publish that waits for no reads. Many events are read as other
+        requests are while others publish a few.
+        """
+        return kind == _WRITE or (kind == _MANY and now - self._fewAt >= PUBLISHING)
+
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
-        if self._many and self.seconds() - self._fewAt < PUBLISHING:
-            return self._many + events <= CROWD_BESIDE_FEW
-        return self.pending < CROWD
+        if self.isUrgentKind(_MANY, self.seconds()):
+            return self.pending < CROWD
+        if self._isTurnOfFew and self.pending > self._many:
+            return False
+        return not self._many or self._many + events <= CROWD_BESIDE_FEW
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""
         queue = self.queues[kind]
         return bool(queue) and (kind != _MANY or self._hasRoom(queue[0][2].events))
 
-    def _limit(self, isWrite: bool, now: float) -> float:
-        if isWrite:
-            return WRITES_A_TURN
+    def _limit(self, now: float) -> float:
+        """The time that reads have of this turn."""
         if not self.isServing:
             return READS_AT_ONCE
         if self.pending:
@@ -397,8 +417,10 @@ class WorkBudget:
 
         @param kinds: only for what is of these.
         """
+        now = self.seconds()
         ready = [kind for kind in kinds or range(len(self.queues)) if self._mayServe(kind)]
-        pause = self._pause(self.seconds()) if ready == [_READ] else 0.0
+        isUrgent = any(self.isUrgentKind(kind, now) for kind in ready)
+        pause = 0.0 if isUrgent else self._pause(now)
         if ready and not pause:
             self.schedule()
         elif ready and self._call is None:
@@ -411,30 +433,39 @@ class WorkBudget:
         self._isPausing = False
         self._pauseReads(self.seconds())
         self.used = [0.0, 0.0]
-        if self.clock is not self:
-            self.turn = self.clock.turns + 1
+        if self.clock is self:
+            self.turns += 1
+        self.turn = self.clock.turns + (self.clock is not self)
         self.isServing = True
         for kind, queue in enumerate(self.queues):
-            isWrite = kind != _READ
-            while self._mayServe(kind) and self._hasTime(isWrite):
+            # Publishes of a few events may be among what was not read yet.
+            isLater = kind == _MANY and self.clock.isBehind
+            while not isLater and self._mayServe(kind) and self._hasTime(kind, self.seconds()):
                 _, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
                     # Not with its size: who comes now with less is before those who wait with as
                     # much.
                     self.floor = max(self.floor, waiter.start)
-                    self._serve(waiter, isWrite)
+                    self._serve(waiter, kind)
         self.isServing = False
         self.scheduleWaiting()
 
-    def _hasTime(self, isWrite: bool) -> bool:
-        """Whether something that has waited may begin in this turn."""
-        now = self.seconds()
-        return (isWrite or not self._pause(now)) and self.used[isWrite] < self._limit(isWrite, now)
+    def _hasTime(self, kind: int, now: float, isFirst: bool = False) -> bool:
+        """
+        Whether this turn has time for work of a kind.
 
-    def _serve(self, waiter: Waiter, isWrite: bool) -> None:
+        @param isFirst: whether it is the first of its connection in this turn.
+        """
+        if not self.isUrgentKind(kind, now):
+            return not self._pause(now) and self.used[False] < self._limit(now)
+        limit = FIRST_WRITES_A_TURN if isFirst and kind == _WRITE else WRITES_A_TURN
+        return self.used[True] < limit
+
+    def _serve(self, waiter: Waiter, kind: int) -> None:
         now = self.seconds()
         self.charge(now)
-        self.current, self.isWrite, self.since = waiter.lane, isWrite, now
+        self.current, self.since, self.events = waiter.lane, now, waiter.events
+        self.isUrgent = self.isUrgentKind(kind, now)
         self.sinceTurn = waiter.lane.lastTurn = self.clock.turns
         try:
             waiter.call()
@@ -447,6 +478,11 @@ def _kindOf(isWrite: bool, events: int) -> int:
     if not isWrite:
         return _READ
     return _WRITE if events <= FEW else _MANY
+
+
+def eventsIn(size: int) -> int:
+    """The number of events that so many bytes of a connection are taken to publish."""
+    return 1 if size <= SMALL else FEW + 1
 
 
 class Lane:
@@ -489,7 +525,8 @@ class Lane:
             isFree = not isBusy and budget.used[0] < READS_AT_ONCE
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
-        budget.current, budget.isWrite, budget.since = self, isWrite, now
+        budget.current, budget.since, budget.events = self, now, events
+        budget.isUrgent = isWrite and (events <= FEW or budget.isUrgentKind(_MANY, now))
         budget.sinceTurn = self.lastTurn = turns
         return True
 
@@ -508,7 +545,7 @@ class Lane:
                 self.used += spent
                 if self.used > budget.most:
                     budget.most = self.used
-                budget.used[budget.isWrite] += spent
+                budget.used[budget.isUrgent] += spent
                 if budget.clock is budget:
                     budget.schedule()
 

@@ -67,7 +67,9 @@ class PollingTests(SynchronousTestCase):
         self.addCleanup(self.reactor._poller.close)
         for waker in self.reactor.getReaders():
             self.addCleanup(waker.connectionLost, None)
-        pollWithoutContext(self.reactor)
+        # The processor time of the thread, which alone uses the processor here.
+        self.worked: Callable[[], float] = lambda: self.reactor.seconds()
+        pollWithoutContext(self.reactor, lambda: self.worked())
 
     def connect(self) -> tuple[Reader, socket.socket]:
         own, other = socket.socketpair()
@@ -135,6 +137,18 @@ class PollingTests(SynchronousTestCase):
             self.assertGreaterEqual(sum(found), turn * (atOnce - 1))
             self.assertLessEqual(max(found) - min(found), difference)
 
+    def test_timeOfOtherProcessesEndsNoTurn(self) -> None:
+        """The processor is used by others most of the time: a turn would read from few clients."""
+        ends = [self.connect() for _ in range(EVENTS_AT_ONCE)]
+        for _, other in ends:
+            other.send(b"x" * 1000)
+        times, works = count(0), count(0)
+        self.patch(self.reactor, "seconds", lambda: next(times) * READING)
+        self.worked = lambda: next(works) * READING / 50
+        for found in (50, 64 + 36):
+            self.reactor.doIteration(0)
+            self.assertEqual(sum(len(reader.received) for reader, _ in ends), found)
+
     def test_reactorTellsWhetherItIsBehind(self) -> None:
         """Until all that could be read when it began has been read."""
         reactor: Any = self.reactor
@@ -152,7 +166,7 @@ class PollingTests(SynchronousTestCase):
             Behind(reactor, own)
             other.send(b"x")
         times = count(0)
-        self.patch(reactor, "seconds", lambda: next(times) * READING / 5)
+        self.patch(reactor, "seconds", lambda: next(times) * READING / 6)
         behind = []
         for _ in range(3):
             reactor.doIteration(0)

@@ -234,6 +234,50 @@ class WorkTests(WorkTestCase):
         self.work.lane().wait(lambda: self.done.append("many"), True, events=1000)
         self.assertEqual(self.turn(), [])
         self.work.settled(1000)
+        self.assertEqual(self.turn(), [])
+        self.work.settled(1)
+        self.assertEqual(self.turn(), ["many"])
+
+    def test_blockOfAFewIsBetweenTwoOfMany(self) -> None:
+        """What was published while one of many was stored is in the next block, not behind two."""
+        self.work.submitted(1000)
+        for _ in range(3):
+            self.work.submitted(1)
+        # One of those few is in the block of the many.
+        self.work.settled(1000)
+        self.work.settled(1)
+        self.assertFalse(self.work.lane().begin(True, events=1000))
+        self.clock.turns += 1
+        self.work.settled(1)
+        self.assertTrue(self.work.lane().begin(True, events=1000))
+
+    def test_nextEventsOfManyAreNotAFew(self) -> None:
+        """A client with a hundred under way sends one when one was answered."""
+        lane = self.work.lane()
+        lane.begin(True, events=100)
+        self.work.submitted(1)
+        lane.end()
+        self.work.submitted(1000)
+        self.assertTrue(self.work.lane().begin(True, events=999))
+
+    def test_manyEventsAreReadAsReadsWhileOthersPublishAFew(self) -> None:
+        """To read a body of a thousand takes some milliseconds: a turn has one."""
+        for name in "ab":
+            lane = self.work.lane()
+            long = partial(self.unit, lane, READS_AT_ONCE)
+            lane.wait(lambda name=name: self.done.append(name) or long(), True, events=FEW + 1)
+        self.work.submitted(1)
+        self.assertEqual(self.turn(), ["a"])
+        self.assertEqual(self.turn(), [])
+        self.clock.rightNow += READS_AT_ONCE
+        self.assertEqual(self.turn(), ["b"])
+
+    def test_manyEventsWaitUntilAllConnectionsWereReadFrom(self) -> None:
+        """Of those that have waited, too: a few of others may be among what was not read."""
+        self.clock.isBehind = True
+        self.work.lane().wait(lambda: self.done.append("many"), True, events=FEW + 1)
+        self.assertEqual([self.turn(), self.turn()], [[], []])
+        self.clock.isBehind = False
         self.assertEqual(self.turn(), ["many"])
 
     def test_fewEventsNeverKeepManyFromTheLedgers(self) -> None:

@@ -18,7 +18,7 @@ from twisted.web.http import NO_CONTENT, OK
 from ...access import Principal
 from ...broker import Calls
 from ...errors import Overloaded, QuotaExceeded
-from ...net.budgets import FEW
+from ...net.budgets import eventsIn
 from ...net.deferreds import withoutTraceback
 from ...net.transports import isDirect, sender
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
@@ -156,8 +156,6 @@ def _parts(calls: Sequence[BatchedCall]) -> Iterator[Sequence[BatchedCall]]:
 
 MAX_UNREAD: Final = 16 * 1024
 """The most bytes that may wait behind the request that is being answered before reading stops."""
-SMALL_BODY: Final = 16 * 1024
-"""The bytes of a body from which on it is read as one that publishes many events."""
 MAX_UNSENT: Final = 64 * 1024
 """The number of bytes of answers that are collected before they are sent."""
 RECALL: Final = 5.0
@@ -181,11 +179,6 @@ class FastPath:
     answers: PlainAnswers
     turnEnd: EndOfTurn
     batches: CallBatches | None = None
-
-
-def _eventsIn(length: int) -> int:
-    """The number of events that a body is taken to publish: many, where it is large."""
-    return 1 if length <= SMALL_BODY else FEW + 1
 
 
 @define
@@ -364,7 +357,7 @@ class FastChannel(BrokerChannel):
                     break
                 self._giveUp(data[start:])
                 return
-            events = _eventsIn(head.fields.length)
+            events = eventsIn(head.fields.length)
             if not self.lane.begin(head.endpoint.isWrite, events):
                 self.readInLaterTurn(head.endpoint.isWrite, head.fields.length, events)
                 break
@@ -444,7 +437,7 @@ class FastChannel(BrokerChannel):
     def _mayReceive(self, arriving: _Arriving, data: bytes) -> bool:
         """Whether this turn has time for what is complete with these bytes."""
         isWrite, length = arriving.head.endpoint.isWrite, arriving.head.fields.length
-        events = _eventsIn(length)
+        events = eventsIn(length)
         if len(data) < arriving.missing or self.lane.begin(isWrite, events):
             return True
         self.readInLaterTurn(isWrite, length, events)

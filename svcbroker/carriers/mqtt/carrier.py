@@ -24,7 +24,7 @@ from zope.interface import implementer
 from ...access import Admission, credentialsOf
 from ...broker import ClientConnection
 from ...net.addresses import networkOf, ownerKey, peerText
-from ...net.budgets import Stranger
+from ...net.budgets import Stranger, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect, sender
 from ...net.turns import EndOfTurn, ReadsInTurn
@@ -182,7 +182,7 @@ class Link:
         if self._early is not None and not self._early.mayHandle(data):
             return
         isWrite = len(data) <= SMALL or self.connection.mayPublish(data)
-        if not self._reads.mayHandle(data, isWrite):
+        if not self._reads.mayHandle(data, isWrite, eventsIn(len(data))):
             return
         try:
             self.connection.receive(data)

@@ -180,9 +180,9 @@ class MqttConnection:
             self._handle(packets)
             if not decoder.hasMore:
                 break
-            isWrite = decoder.mayPublish()
-            if not (self._isWaiting or self._isClosed or self._wire.mayWork(isWrite=isWrite)):
-                self._waitFor(self._nextTurn(isWrite=isWrite))
+            work = {"events": FEW + 1, "isWrite": decoder.mayPublish()}
+            if not (self._isWaiting or self._isClosed or self._wire.mayWork(**work)):
+                self._waitFor(self._nextTurn(**work))
 
     def _handle(self, packets: Sequence[Arrival]) -> None:
         for number, packet in enumerate(packets):

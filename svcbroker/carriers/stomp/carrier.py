@@ -33,7 +33,7 @@ from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
-from ...net.budgets import FEW, Stranger
+from ...net.budgets import FEW, Stranger, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.transports import ClosingAtStop, OpenConnections, endSending, sender
 from ...net.turns import LazyTimer, ReadsInTurn
@@ -282,7 +282,7 @@ class StompProtocol(Protocol):
         """See C{IProtocol}."""
         if self._isClosed or (self._early is not None and not self._early.mayHandle(data)):
             return
-        if self._reads.mayHandle(data):
+        if self._reads.mayHandle(data, eventsIn(len(data))):
             self._perform(self._session.receive(data, self._clock.seconds()))
             self._lane.end()
 
