@@ -37,6 +37,7 @@ from ..net.bounds import Bound, amountText, within
 from ..net.budgets import ENTRY_BYTES
 from ..net.deferreds import asDeferred, asLeanDeferred
 from ..net.tls import peerCertificate
+from ..net.turns import MakeAll, makeAtOnce
 from ._audittrail import HTTP, MAX_LOGINS, MAX_PENDING, AuditTrail
 from ._logins import (
     LOGIN_THREADS,
@@ -93,6 +94,7 @@ class Access:
         entropy: Callable[[int], bytes] = os.urandom,
         limits: LoginLimits | None = None,
         audit: AuditTrail | None = None,
+        makeAll: MakeAll = makeAtOnce,
     ) -> None:
         """
         @param clock: for quotas and log-ins.
@@ -101,6 +103,8 @@ class Access:
         @param quotas: gives the quotas of an account that has none of its own, by its name.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param audit: records log-ins and refusals.
+        @param makeAll: makes the calls that end connections: see
+            L{WorkBudget.makeAll<svcbroker.net.budgets.WorkBudget.makeAll>}.
         """
         self.logins: Counter[tuple[str, str]] = Counter()
         self.refusals: Counter[str] = Counter()
@@ -110,6 +114,7 @@ class Access:
         self._now = now
         self._quotas = quotas
         self._audit = audit
+        self._makeAll = makeAll
         self._portal = Portal(self, [Authenticators(authenticators)])
         # By the account's name; the client id, or "" where its grants do not depend on it; and the
         # credential, or the identity where that holds for some credentials alone.
@@ -456,7 +461,7 @@ class Access:
         self._forgetExpiry(ref(principal))
         name = principal.name or "anonymous"
         self._log.info("The account {name} {reason}: its connections end", name=name, reason=reason)
-        principal.revoke()
+        principal.revoke(self._makeAll)
 
 
 def credentialsOf(transport: Any, name: bytes | None, password: bytes | None) -> Any:

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from ..errors import NotAuthorized, QuotaExceeded
 from ..interfaces import TOPIC_ACTIONS, Action, Identity, IGroupGrants, Quotas
+from ..net.turns import MakeAll, makeAtOnce
 from ._grants import EVERYTHING, Grants
 
 T = TypeVar("T")
@@ -217,14 +218,18 @@ class Principal:
         self._set(identity)
         self.generation += 1
 
-    def revoke(self) -> None:
-        """The account is gone: nothing is granted any more, and its connections end."""
+    def revoke(self, makeAll: MakeAll = makeAtOnce) -> None:
+        """
+        The account is gone: nothing is granted any more, and its connections end.
+
+        @param makeAll: makes the calls that end them.
+        """
         self.isRevoked = True
         self._set(Identity(name=self.name, grants=NO_GRANTS))
         self.generation += 1
-        endings, self._endings = self._endings, {}
-        for ended in endings:
-            ended()
+        # The end of one may be that of others.
+        endings = self._endings
+        makeAll(ended for ended in tuple(endings) if endings.pop(ended, ended) is None)
 
     def _set(self, identity: Identity) -> None:
         self.identity = identity

@@ -30,6 +30,7 @@ from ..interfaces import (
     InvalidDescription,
     Quotas,
 )
+from ..net.budgets import WorkBudget
 from ..net.descriptions import configureDescribed, describeFactories, findFactories
 from ..net.settings import ConfigError
 from .config import Config
@@ -122,6 +123,7 @@ class AccessPlan:
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
         makeThread: Callable[..., LedgerThread],
+        work: WorkBudget,
         audit: AuditTrail | None = None,
     ) -> AccessControl:
         """
@@ -129,6 +131,7 @@ class AccessPlan:
         L{Dependencies<svcbroker.daemon.dependencies.Dependencies>}.
 
         @param audit: records log-ins and refusals.
+        @param work: has the turns in which connections end.
         """
         authenticators: list[IAuthenticator] = []
         accounts: Accounts | None = None
@@ -152,6 +155,7 @@ class AccessPlan:
             quotas=quotas,
             entropy=entropy,
             audit=audit,
+            makeAll=work.makeAll,
         )
         return AccessControl(access, thread, accounts)
 

@@ -452,7 +452,10 @@ class _Base:
             thread=thread,
             store=store,
             metadata=metadata,
-            control=plan.make(reactor, now, dependencies.entropy, dependencies.makeThread, audit),
+            control=plan.make(
+                *(reactor, now, dependencies.entropy, dependencies.makeThread),
+                *(dependencies.budgets.work, audit),
+            ),
             audit=audit,
         )
 

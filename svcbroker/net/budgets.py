@@ -7,7 +7,7 @@ known yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ..errors import Overloaded
+from .deferreds import asDeferred
 from .transports import unsentOf
 
 WRITES_A_TURN: Final = 0.008
@@ -56,8 +57,14 @@ CROWD_BESIDE_FEW: Final = 1100
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
 
+LARGE: Final = CROWD_BESIDE_FEW // 2
+"""More events of a connection wait for a block with those of others, where these publish a few."""
+
 SMALL: Final = 16 * 1024
 """So many bytes that a connection has sent are taken to publish a few events, more of them many."""
+
+LARGE_BYTES: Final = 64 * 1024
+"""The same of more than L{LARGE}."""
 
 BYTE: Final = 3e-8
 """About how long it takes to read a byte of a request, in seconds."""
@@ -211,8 +218,8 @@ class WorkBudget:
     one comes on top of the budget.
 
     Many events that a connection publishes together wait while many are with the ledgers, so that
-    single ones of others are in one of the next blocks. While others publish a few, they are read
-    in the time that reads have, and between those of two blocks there is one with those few.
+    single ones of others are in one of the next blocks. While others publish a few, large batches
+    are read in the time that reads have, and between those of two there is a block with those few.
 
     @ivar pending: how many events are with the ledgers.
     @ivar clock: the reactor, or what counts no turns (C{turns}).
@@ -272,6 +279,22 @@ class WorkBudget:
         """Make the lane of a connection."""
         return Lane(self)
 
+    @asDeferred
+    async def makeAll(self, calls: Iterable[Callable[[], object]]) -> None:
+        """
+        Make calls, in as many turns as they take. It is for what has to be done to thousands of
+        connections or calls at once. The failure of a call is logged.
+        """
+        lane = self.lane()
+        for call in calls:
+            if not lane.begin(isWrite=False):
+                await lane.turn(isWrite=False)
+            try:
+                call()
+            except Exception:
+                self._log.failure("A call for one of many failed")
+        lane.end()
+
     def stop(self) -> None:
         """Let nothing that waits go on."""
         for queue in self.queues:
@@ -298,6 +321,7 @@ class WorkBudget:
         self.pending -= count
         if count > FEW and not isShared:
             self._many -= count
+        if count > LARGE and not isShared:
             self._isTurnOfFew, self._manyTurn = True, self.clock.turns
         elif self.clock.turns > self._manyTurn:
             self._isTurnOfFew = False
@@ -324,7 +348,7 @@ class WorkBudget:
             return False
         isFirst = lane.lastTurn != self.clock.turns
         queue = self.queues[kind]
-        return self._hasTime(kind, now, isFirst) and not (
+        return self._hasTime(kind, events, now, isFirst) and not (
             queue and lane.used > queue[0][0] + QUANTUM
         )
 
@@ -357,18 +381,18 @@ class WorkBudget:
         heappush(self.queues[kind], entry)
         self.scheduleWaiting(kind)
 
-    def isUrgentKind(self, kind: int, now: float) -> bool:
+    def mayCountAsPublish(self, events: int, now: float) -> bool:
         """
-        Whether work of a kind is a publish that waits for no reads. Many events are read as other
-        requests are while others publish a few.
+        Whether the time of a publish counts as that of publishes. That of a large one counts as
+        that of reads while others publish a few.
         """
-        return kind == _WRITE or (kind == _MANY and now - self._fewAt >= PUBLISHING)
+        return events <= LARGE or now - self._fewAt >= PUBLISHING
 
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
-        if self.isUrgentKind(_MANY, self.seconds()):
+        if self.seconds() - self._fewAt >= PUBLISHING:
             return self.pending < CROWD
-        if self._isTurnOfFew and self.pending > self._many:
+        if events > LARGE and self._isTurnOfFew and self.pending > self._many:
             return False
         return not self._many or self._many + events <= CROWD_BESIDE_FEW
 
@@ -419,7 +443,7 @@ class WorkBudget:
         """
         now = self.seconds()
         ready = [kind for kind in kinds or range(len(self.queues)) if self._mayServe(kind)]
-        isUrgent = any(self.isUrgentKind(kind, now) for kind in ready)
+        isUrgent = any(self._isUrgent(kind, self.queues[kind][0][2].events, now) for kind in ready)
         pause = 0.0 if isUrgent else self._pause(now)
         if ready and not pause:
             self.schedule()
@@ -440,7 +464,11 @@ class WorkBudget:
         for kind, queue in enumerate(self.queues):
             # Publishes of a few events may be among what was not read yet.
             isLater = kind == _MANY and self.clock.isBehind
-            while not isLater and self._mayServe(kind) and self._hasTime(kind, self.seconds()):
+            while (
+                not isLater
+                and self._mayServe(kind)
+                and self._hasTime(kind, queue[0][2].events, self.seconds())
+            ):
                 _, _, waiter = heappop(queue)
                 if not waiter.isCancelled:
                     # Not with its size: who comes now with less is before those who wait with as
@@ -450,13 +478,16 @@ class WorkBudget:
         self.isServing = False
         self.scheduleWaiting()
 
-    def _hasTime(self, kind: int, now: float, isFirst: bool = False) -> bool:
+    def _isUrgent(self, kind: int, events: int, now: float) -> bool:
+        return kind != _READ and self.mayCountAsPublish(events, now)
+
+    def _hasTime(self, kind: int, events: int, now: float, isFirst: bool = False) -> bool:
         """
         Whether this turn has time for work of a kind.
 
         @param isFirst: whether it is the first of its connection in this turn.
         """
-        if not self.isUrgentKind(kind, now):
+        if not self._isUrgent(kind, events, now):
             return not self._pause(now) and self.used[False] < self._limit(now)
         limit = FIRST_WRITES_A_TURN if isFirst and kind == _WRITE else WRITES_A_TURN
         return self.used[True] < limit
@@ -465,7 +496,7 @@ class WorkBudget:
         now = self.seconds()
         self.charge(now)
         self.current, self.since, self.events = waiter.lane, now, waiter.events
-        self.isUrgent = self.isUrgentKind(kind, now)
+        self.isUrgent = self._isUrgent(kind, waiter.events, now)
         self.sinceTurn = waiter.lane.lastTurn = self.clock.turns
         try:
             waiter.call()
@@ -482,7 +513,7 @@ def _kindOf(isWrite: bool, events: int) -> int:
 
 def eventsIn(size: int) -> int:
     """The number of events that so many bytes of a connection are taken to publish."""
-    return 1 if size <= SMALL else FEW + 1
+    return 1 if size <= SMALL else FEW + 1 if size <= LARGE_BYTES else LARGE + 1
 
 
 class Lane:
@@ -526,7 +557,7 @@ class Lane:
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
         budget.current, budget.since, budget.events = self, now, events
-        budget.isUrgent = isWrite and (events <= FEW or budget.isUrgentKind(_MANY, now))
+        budget.isUrgent = isWrite and (events <= FEW or budget.mayCountAsPublish(events, now))
         budget.sinceTurn = self.lastTurn = turns
         return True
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.tcp import Connection
+
+from .turns import MakeAll, makeAtOnce
 
 CLOSE_AT_STOP: Final = 2.0
 """Seconds that a client has to close its end of a connection, or to read on, when the daemon stops.
@@ -167,6 +170,13 @@ class OpenConnections(set[T]):
 
     _drained: Deferred[None] | None = None
 
+    def __init__(self, makeAll: MakeAll = makeAtOnce) -> None:
+        """
+        @param makeAll: makes the calls that close connections.
+        """
+        super().__init__()
+        self._makeAll = makeAll
+
     @property
     def isDraining(self) -> bool:
         """Whether connections are being closed, and new ones are refused."""
@@ -187,13 +197,12 @@ class OpenConnections(set[T]):
             for each in tuple(self):
                 abort(each)
 
-        self._drained = Deferred(cancel)
-        for each in tuple(self):
-            # Closing one may close another.
-            if each in self:
-                close(each)
+        drained: Deferred[None] = Deferred(cancel)
+        self._drained = drained
+        # Closing one may close another.
+        self._makeAll(partial(close, each) for each in tuple(self) if each in self)
         self._finish()
-        return self._drained
+        return drained
 
     def discard(self, connection: object) -> None:
         """Remove a closed connection."""

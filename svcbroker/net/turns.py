@@ -7,13 +7,23 @@ often than they fire.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+MakeAll: TypeAlias = Callable[[Iterator[Callable[[], object]]], object]
+"""Makes calls, one after the other, in as many turns as that takes:
+L{WorkBudget.makeAll<svcbroker.net.budgets.WorkBudget.makeAll>}."""
+
+
+def makeAtOnce(calls: Iterator[Callable[[], object]]) -> None:
+    """Make calls in this turn, all of them."""
+    for call in calls:
+        call()
 
 
 class Slots:

@@ -159,6 +159,14 @@ class AccessTests(SynchronousTestCase):
         self.first.identities["ann"] = account("ann", "publish 1 a")
         self.assertIsNot(self.login("ann"), ann)
 
+    def test_connectionsOfAnAccountThatIsGoneEndInTurns(self) -> None:
+        made: list[object] = []
+        self.access = self.make(self.first, makeAll=made.append)
+        ann = self.login("ann")
+        del self.first.identities["ann"]
+        self.successResultOf(self.access.reload())
+        self.assertEqual((len(made), ann.isRevoked), (1, True))
+
     def test_aMistakeInOneFileLeavesAllAsTheyAre(self) -> None:
         applied: list[str] = []
         self.patch(self.first, "reload", lambda: succeed(lambda: applied.append("first")))

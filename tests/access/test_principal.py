@@ -4,6 +4,8 @@ Principals and what they use.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -87,6 +89,22 @@ class PrincipalTests(SynchronousTestCase):
         self.assertEqual(ended, ["kept"])
         self.assertFalse(self.principal.may(Action.SUBSCRIBE, "1", "a/b"))
         self.assertTrue(self.principal.isRevoked)
+
+    def test_connectionsOfARevokedAccountMayEndInTurns(self) -> None:
+        """Its rights end at once. What has ended meanwhile is not ended again."""
+        ended: list[str] = []
+        made: list[Iterator[Callable[[], object]]] = []
+        self.principal.onEnd(lambda: ended.append("first"))
+        forget = self.principal.onEnd(lambda: ended.append("forgotten"))
+        self.principal.onEnd(lambda: ended.append("last"))
+        self.principal.revoke(made.append)
+        self.assertTrue(self.principal.isRevoked)
+        [calls] = made
+        self.assertEqual(ended, [])
+        next(calls)()
+        forget()
+        next(calls)()
+        self.assertEqual((ended, list(calls)), (["first", "last"], []))
 
     def test_answersAreForgottenBeforeTheyFillMemory(self) -> None:
         for number in range(5000):

@@ -17,6 +17,7 @@ from svcbroker.daemon.access import AccessPlan, describeAuthenticators, makeAcce
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
 from svcbroker.interfaces import Action, Quotas
+from svcbroker.net.budgets import WorkBudget
 from svcbroker.net.settings import ConfigError
 
 
@@ -52,7 +53,8 @@ class AccessPlanTests(SynchronousTestCase):
             return threads[-1]
 
         clock = Clock()
-        return plan.make(clock, clock.seconds, lambda size: bytes(size), makeThread)
+        work = WorkBudget(clock)
+        return plan.make(clock, clock.seconds, lambda size: bytes(size), makeThread, work)
 
     def test_loopbackNeedsNoAccounts(self) -> None:
         plan = self.plan("tcp:1:interface=127.0.0.1")

@@ -19,6 +19,7 @@ from svcbroker.net.budgets import (
     CROWD_BESIDE_FEW,
     FEW,
     FIRST_WRITES_A_TURN,
+    LARGE,
     LOGIN_TIMEOUT,
     LOOK_EVERY,
     QUANTUM,
@@ -64,14 +65,15 @@ class WorkTestCase(SynchronousTestCase):
         seconds: float = 0.0,
         isWrite: bool = False,
         size: int = 0,
+        events: int = 1,
     ) -> None:
         """Have a unit of work done in a later turn."""
 
         def work() -> None:
             self.done.append(name)
-            self.unit(lane, seconds, isWrite)
+            self.clock.rightNow += seconds
 
-        lane.wait(work, isWrite, size)
+        lane.wait(work, isWrite, size, events)
 
     def turn(self) -> list[str]:
         """The work of the next turn of the reactor."""
@@ -263,9 +265,7 @@ class WorkTests(WorkTestCase):
     def test_manyEventsAreReadAsReadsWhileOthersPublishAFew(self) -> None:
         """To read a body of a thousand takes some milliseconds: a turn has one."""
         for name in "ab":
-            lane = self.work.lane()
-            long = partial(self.unit, lane, READS_AT_ONCE)
-            lane.wait(lambda name=name: self.done.append(name) or long(), True, events=FEW + 1)
+            self.wait(name, self.work.lane(), READS_AT_ONCE, isWrite=True, events=LARGE + 1)
         self.work.submitted(1)
         self.assertEqual(self.turn(), ["a"])
         self.assertEqual(self.turn(), [])
@@ -369,6 +369,23 @@ class WorkTests(WorkTestCase):
         lane = self.work.lane()
         self.unit(lane, -5)
         self.assertEqual(lane.used, 0)
+
+    def test_callsForManyTakeSeveralTurns(self) -> None:
+        """One that fails does not keep the others from being made."""
+        lane = self.work.lane()
+
+        def call(name: str) -> None:
+            self.done.append(name)
+            self.clock.rightNow += READS_A_TURN
+            if name == "b":
+                raise ZeroDivisionError
+
+        made = self.work.makeAll(partial(call, name) for name in "abc")
+        self.assertEqual(self.done, ["a"])
+        self.assertTrue(lane.begin(isWrite=True))
+        self.assertEqual([self.turn(), self.turn()], [["b"], ["c"]])
+        self.successResultOf(made)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_anyReactorHasTurns(self) -> None:
         """One that does not count them has a delayed call for each with work."""

@@ -15,7 +15,10 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.net import transports
+from svcbroker.net.budgets import READS_AT_ONCE, WorkBudget
 from svcbroker.net.transports import CLOSE_AT_STOP, ClosingAtStop, OpenConnections, hasEnded, isLost
+
+from .countingclock import CountingClock
 
 
 class ClosingAtStopTests(SynchronousTestCase):
@@ -66,7 +69,8 @@ class ClosingAtStopTests(SynchronousTestCase):
 
 class OpenConnectionsTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.connections: OpenConnections[str] = OpenConnections()
+        self.clock = CountingClock()
+        self.connections: OpenConnections[str] = OpenConnections(WorkBudget(self.clock).makeAll)
         self.connections.update(("a", "b"))
         self.closed: list[str] = []
 
@@ -80,6 +84,22 @@ class OpenConnectionsTests(SynchronousTestCase):
         self.connections.discard("b")
         self.assertIsNone(self.successResultOf(drained))
         self.connections.discard("b")
+
+    def test_manyConnectionsAreClosedInTurns(self) -> None:
+        """Each may have a thousand subscriptions."""
+        self.connections.update(("c", "d", "e"))
+        self.clock.isBehind = True
+
+        def close(each: str) -> None:
+            self.clock.rightNow += READS_AT_ONCE
+            self.connections.discard(each)
+
+        drained = self.connections.drain(close)
+        for left in (5, 4, 3, 2, 1):
+            self.assertEqual(len(self.connections), left)
+            self.assertNoResult(drained)
+            self.clock.turn()
+        self.successResultOf(drained)
 
     def test_drainWithoutConnectionsIsDoneAtOnce(self) -> None:
         self.connections.clear()

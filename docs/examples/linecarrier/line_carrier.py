@@ -162,7 +162,7 @@ class LineFeature(RunningFeature, Factory):
 
     def __init__(self, read, services):
         (self.options, self.greeting), self.services = read, services
-        self.protocols, self.incidents = OpenConnections(), Incidents()
+        self.protocols, self.incidents = OpenConnections(services.budgets.work.makeAll), Incidents()
 
     def buildProtocol(self, addr):
         return None if self.protocols.isDraining else super().buildProtocol(addr)

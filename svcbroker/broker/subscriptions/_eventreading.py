@@ -10,7 +10,6 @@ from typing import Final
 
 from twisted.internet.defer import Deferred, TimeoutError, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from ...access import Principal
@@ -28,7 +27,7 @@ from ...model import (
     isPattern,
 )
 from ...net.addresses import ownerKey
-from ...net.budgets import OutputBudget, Unsent
+from ...net.budgets import OutputBudget, Unsent, WorkBudget
 from ...net.deferreds import asDeferred
 from ...net.turns import Slots
 from .._collaborators import ReadPage, ReadRequest
@@ -361,6 +360,7 @@ class EventReading:
         checkFilter: Callable[[Principal, str, str], None],
         output: OutputBudget,
         heights: HeightWaits,
+        work: WorkBudget,
     ) -> None:
         """
         @param followers: the groups' followers, by the ids of the groups.
@@ -368,6 +368,7 @@ class EventReading:
         @param checkFilter: raises an error where a principal may not have a filter in a group.
         @param output: bounds the pages that are being read.
         @param heights: waits for blocks that other nodes have.
+        @param work: has the turns in which calls that wait end.
         """
         self._followers = followers
         self._reactor = reactor
@@ -375,6 +376,7 @@ class EventReading:
         self._checkFilter = checkFilter
         self._output = output
         self._heights = heights
+        self._work = work
         self._waiting: dict[_ForwardRead, None] = {}
         self._places = Places(MAX_WAITING, "calls of events that wait")
         self._isDrained = False
@@ -400,9 +402,7 @@ class EventReading:
     def drain(self) -> Deferred[None]:
         """Answer all who wait for events now, and have nobody wait from now on."""
         self._isDrained = True
-        for read in tuple(self._waiting):
-            read.endWait()
-        return succeed(None)
+        return self._work.makeAll(read.endWait for read in tuple(self._waiting))
 
     async def _readForward(
         self, principal: Principal, request: ReadRequest, follower: Follower, page: EventPage
@@ -419,7 +419,7 @@ class EventReading:
             # Blocks that were final before belong to the past, not to what comes.
             committed = follower.committed
             while follower.height < committed and not self._isDrained:
-                await deferLater(self._reactor, 0)
+                await follower.turns.turn()
             checkLogIn(principal)
             read.subscription = self._subscribe(principal, request, follower, start, read)
             read.subscription.resume()

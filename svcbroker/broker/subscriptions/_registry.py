@@ -145,6 +145,7 @@ class Subscriptions:
             self._checkFilter,
             budgets.output,
             self._heights,
+            budgets.work,
         )
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()

@@ -889,7 +889,7 @@ class BrokerSite(Site):
         self.userSessions = sessions
         self.bodies = IncompleteBodies(reactor, maxBody, budgets.input)
         self.hasAccessLog = settings.accessLog
-        self.channels: OpenConnections[BrokerChannel] = OpenConnections()
+        self.channels: OpenConnections[BrokerChannel] = OpenConnections(budgets.work.makeAll)
         self.origins = OriginPolicy(settings)
         self._settings = settings
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")

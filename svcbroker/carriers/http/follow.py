@@ -80,6 +80,7 @@ class Following:
         self._clock = calls.broker.clock
         self._subscriptions = subscriptions
         self._timeout = timeout
+        self._makeAll = calls.broker.budgets.work.makeAll
         self._source = calls.broker.source
         self._read = bindText(FOLLOW, calls)
         self._streams: set[_Stream] = set()
@@ -92,9 +93,7 @@ class Following:
     def drain(self) -> Deferred[None]:
         """End all streams, and begin no more. Clients resume when the broker is there again."""
         self._isDrained = True
-        for stream in tuple(self._streams):
-            stream.end()
-        return succeed(None)
+        return self._makeAll(stream.end for stream in tuple(self._streams))
 
     @asDeferred
     async def _handle(self, request: BrokerRequest) -> bytes:

@@ -55,7 +55,7 @@ class MqttCarrier:
         self.context = context
         self.sessions = Sessions(context)
         self.endOfTurn = EndOfTurn(context.clock)
-        self._links: OpenConnections[Link] = OpenConnections()
+        self._links: OpenConnections[Link] = OpenConnections(context.broker.budgets.work.makeAll)
 
     @asDeferred
     async def start(self) -> None:

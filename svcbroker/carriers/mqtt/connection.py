@@ -18,7 +18,7 @@ from ...access import Admission, Principal
 from ...broker import REFUSAL_DELAY
 from ...errors import BrokerError
 from ...net.addresses import ownerKey
-from ...net.budgets import FEW
+from ...net.budgets import FEW, LARGE
 from ...net.turns import NEVER, LazyTimer
 from .codec import Decoder, encode
 from .context import Context
@@ -180,9 +180,11 @@ class MqttConnection:
             self._handle(packets)
             if not decoder.hasMore:
                 break
-            work = {"events": FEW + 1, "isWrite": decoder.mayPublish()}
-            if not (self._isWaiting or self._isClosed or self._wire.mayWork(**work)):
-                self._waitFor(self._nextTurn(**work))
+            events, isWrite = LARGE + 1, decoder.mayPublish()
+            if not (
+                self._isWaiting or self._isClosed or self._wire.mayWork(events, isWrite=isWrite)
+            ):
+                self._waitFor(self._nextTurn(events, isWrite=isWrite))
 
     def _handle(self, packets: Sequence[Arrival]) -> None:
         for number, packet in enumerate(packets):

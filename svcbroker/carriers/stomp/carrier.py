@@ -123,7 +123,8 @@ class StompFactory(Factory):
         self.settings = StompSettings() if settings is None else settings
         self._dialect = dialect
         self.incidents = Incidents() if incidents is None else incidents
-        self.protocols: OpenConnections[StompProtocol] = OpenConnections()
+        self.protocols: OpenConnections[StompProtocol]
+        self.protocols = OpenConnections(broker.budgets.work.makeAll)
         self._entropy = entropy
         self._server = f"svcbroker/{version}"
         self._publications = PublicationReader(dialect.readPublication)
