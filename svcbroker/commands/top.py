@@ -395,14 +395,17 @@ def render(sample: Sample) -> Any:
     return Group(*parts)
 
 
+HOUR: Final = 3600
+"""The seconds of history that are shown where no number is given."""
+
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _WIDTH: Final = 60
 
 _UNITS: Final[Mapping[str, tuple[str, Callable[[Any], str]]]] = {
     "events": ("events/s", lambda value: f"{value:,.1f}"),
     "refusals": ("refusals/s", lambda value: f"{value:,.1f}"),
-    "p50": ("p50", _seconds),
-    "p99": ("p99", _seconds),
+    "p50": ("latency p50", _seconds),
+    "p99": ("latency p99", _seconds),
     "waiting": ("waiting", lambda value: f"{value:,.0f}"),
     "connections": ("connections", lambda value: f"{value:,.0f}"),
     "stored": ("stored", _bytes),
@@ -423,7 +426,8 @@ def historyLines(told: Mapping[str, Any]) -> Iterator[str]:
             continue
         latest = "-" if values[-1] is None else write(values[-1])
         bars = _bars(values, max(1, _joined(told)))
-        yield f"{title:12} {latest:>10}  {write(min(known))} to {write(max(known))}  {bars}"
+        range = f"{write(min(known))} to {write(max(known))}"
+        yield f"{title:12} {latest:>10}  {range:20}  {bars}"
 
 
 def _joined(told: Mapping[str, Any]) -> int:
@@ -480,8 +484,11 @@ def _connect(given: Mapping[str, Any]) -> AbstractContextManager[Daemon]:
     click.option(
         "--history",
         type=Whole(60, DAY),
-        metavar="SECONDS",
-        help="Show what was measured in so many seconds before now, up to a day, and end.",
+        is_flag=False,
+        flag_value=HOUR,
+        metavar="[SECONDS]",
+        help="Show what was measured in so many seconds before now, up to a day, and end; without "
+        "a number, in the last hour.",
     ),
     jsonOption("Show each interval as a line of JSON."),
 )

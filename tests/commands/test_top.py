@@ -97,8 +97,8 @@ class TopTests(SynchronousTestCase):
         head, events, p99 = historyLines(told)
         self.assertIn("a bar for each 10.0 s", head)
         bars = " " * 30 + "▂" * 29 + "█"
-        self.assertEqual(events, f"events/s     {'8.0':>10}  1.0 to 8.0  {bars}")
-        self.assertEqual(p99, "p99          -")
+        self.assertEqual(events, f"events/s     {'8.0':>10}  {'1.0 to 8.0':20}  {bars}")
+        self.assertEqual(p99, "latency p99  -")
 
     def test_ratesAreThoseOfTheInterval(self) -> None:
         found = self.sample()
