@@ -24,6 +24,7 @@ from ..model import (
     HoldRecord,
     Page,
     Receipt,
+    ReleasedPage,
     ReleaseHold,
     checkHoldPattern,
     isCase,
@@ -112,7 +113,7 @@ def heldError(held: Mapping[str, Sequence[HeldRange]], count: int) -> EventHeld:
 
 class EventHolding:
     """
-    The operator calls C{holds/add}, C{holds/release} and C{holds/list}.
+    The operator calls C{holds/add}, C{holds/release}, C{holds/list} and C{holds/released}.
     """
 
     def __init__(self, groups: Groups, timeouts: TimeoutQueue, work: WorkBudget) -> None:
@@ -250,14 +251,39 @@ class EventHolding:
 
         @param case: only that of this case, with the events that it names.
         """
-        group, ledger = self._groups.find(principal, groupId)
-        if not principal.may(Action.OPERATE, group):
-            principal.require(Action.HOLD, group)
-        holding = _holdingOf(ledger)
+        holding = self._seen(principal, groupId)
         page: Page[HoldRecord] = await self._timeouts.wait(
             holding.listHolds(offset, limit, case=case)
         )
         return page
+
+    @asDeferred
+    async def listReleased(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        limit: int,
+        before: tuple[int, int] | None = None,
+        case: str | None = None,
+    ) -> ReleasedPage:
+        """
+        The holds that were released, the latest hold first, for who may see those in force.
+
+        @param before: C{next} of the page before.
+        @param case: only those of this case, with the events that they name.
+        """
+        holding = self._seen(principal, groupId)
+        page: ReleasedPage = await self._timeouts.wait(
+            holding.listReleased(limit, before=before, case=case)
+        )
+        return page
+
+    def _seen(self, principal: Principal, groupId: str | None) -> IHoldLedger:
+        """The holds of a group, for an account that may see them."""
+        group, ledger = self._groups.find(principal, groupId)
+        if not principal.may(Action.OPERATE, group):
+            principal.require(Action.HOLD, group)
+        return _holdingOf(ledger)
 
 
 def _holdingOf(ledger: ILedger) -> IHoldLedger:

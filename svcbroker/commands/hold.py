@@ -100,13 +100,46 @@ def _release(console: Console, daemon: Daemon, case: str, reason: str | None, as
     """\
     List the holds that are in force.
 
-    With a CASE only that one, with the events that it names.
+    With a CASE only that one, with the events that it names. With --released also those that were
+    released: when, by whom and why.
     """
 )
 @options(
-    click.argument("case", required=False), jsonOption("Show the daemon's answers as they are.")
+    click.argument("case", required=False),
+    click.option(
+        "--released", "isAll", is_flag=True, help="List the holds that were released, too."
+    ),
+    jsonOption("Show the daemon's answers as they are."),
 )
-def _list(console: Console, daemon: Daemon, case: str | None, asJson: bool) -> int:
+def _list(console: Console, daemon: Daemon, case: str | None, isAll: bool, asJson: bool) -> int:
+    holds = _inForce(daemon, case)
+    if isAll:
+        holds += _released(daemon, case)
+    if asJson:
+        console.say(json.dumps(holds))
+        return Exit.GOOD
+    if not holds:
+        what = "was ever held" if isAll else "is held"
+        which = "there was no hold {}" if isAll else "no hold {} is in force"
+        console.say(f"nothing {what}" if case is None else which.format(quoted(case)))
+        return Exit.GOOD if case is None else Exit.BAD
+    rows = [tuple(map(quoted, _cells(each))) for each in holds]
+    lines = [
+        f"{name}  since {since}" + (f" by {account}" if account else "") + f": {held}; {reason}"
+        f"{released and f'; released {released}'}"
+        for name, since, account, held, reason, released in rows
+    ]
+    if isAll:
+        showTable(console, (*_COLUMNS, "released"), rows, lines)
+    else:
+        showTable(console, _COLUMNS, [row[:-1] for row in rows], lines)
+    for hold in holds if case is not None else ():
+        for event in hold["events"]:
+            console.say(quoted(f"{event['topicName']} {event['sequence']}"))
+    return Exit.GOOD
+
+
+def _inForce(daemon: Daemon, case: str | None) -> list[dict[str, Any]]:
     holds: list[dict[str, Any]] = []
     total = 1
     while len(holds) < total:
@@ -115,27 +148,31 @@ def _list(console: Console, daemon: Daemon, case: str | None, asJson: bool) -> i
         )
         holds += page["holds"]
         total = page["total"] if page["holds"] else 0
-    if asJson:
-        console.say(json.dumps(holds))
-        return Exit.GOOD
-    if not holds:
-        console.say("nothing is held" if case is None else f"no hold {quoted(case)} is in force")
-        return Exit.GOOD if case is None else Exit.BAD
-    rows = [tuple(map(quoted, _cells(each))) for each in holds]
-    lines = [
-        f"{name}  since {since}" + (f" by {account}" if account else "") + f": {held}; {reason}"
-        for name, since, account, held, reason in rows
-    ]
-    showTable(console, _COLUMNS, rows, lines)
-    for hold in holds if case is not None else ():
-        for event in hold["events"]:
-            console.say(quoted(f"{event['topicName']} {event['sequence']}"))
-    return Exit.GOOD
+    return holds
 
 
-def _cells(hold: dict[str, Any]) -> tuple[str, str, str, str, str]:
+def _released(daemon: Daemon, case: str | None) -> list[dict[str, Any]]:
+    holds: list[dict[str, Any]] = []
+    after: str | None = None
+    while True:
+        page = daemon.call(
+            "holds/released", groupId=daemon.group, case=case, after=after, limit=_PAGE
+        )
+        holds += page["holds"]
+        after = page["next"]
+        if after is None:
+            return holds
+
+
+def _cells(hold: dict[str, Any]) -> tuple[str, str, str, str, str, str]:
     held = " ".join(hold["topics"]) or counted(hold["eventCount"], "event")
-    return hold["case"], timeText(hold["timestamp"]), hold["account"], held, hold["reason"]
+    release = hold["release"]
+    ended = ""
+    if release is not None:
+        by = f" by {release['account']}" if release["account"] else ""
+        ended = f"{timeText(release['timestamp'])}{by}: {release['reason']}"
+    since = timeText(hold["timestamp"])
+    return hold["case"], since, hold["account"], held, hold["reason"], ended
 
 
 HELP: Final = (

@@ -37,6 +37,7 @@ from ..model import (
     Page,
     Position,
     Receipt,
+    ReleasedPage,
     Request,
     Statistics,
     Topic,
@@ -457,6 +458,18 @@ class IHoldLedger(Interface):
         @param offset: how many to leave out at the start, 0 or more.
         @param limit: the most to answer, 1 or more.
         @param case: only that of this case, with the events that it names.
+        """
+
+    def listReleased(
+        limit: int, *, before: tuple[int, int] | None = None, case: str | None = None
+    ) -> Deferred[ReleasedPage]:
+        """
+        The holds that were released, with their releases, the latest hold first. There may be any
+        number of them, so they are read page by page.
+
+        @param limit: the most to answer, 1 or more.
+        @param before: the C{next} of the page before; C{None} for the first page.
+        @param case: only those of this case, with the events that they name.
         """
 
 

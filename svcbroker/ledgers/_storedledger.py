@@ -71,6 +71,7 @@ from ..model import (
     HoldRecord,
     Page,
     Position,
+    ReleasedPage,
     Statistics,
     Topic,
     TopicRule,
@@ -93,11 +94,23 @@ from ..storage import (
     findItem,
 )
 from ._erasingjob import ErasingJob
-from ._views import blockOf, blockRecordOf, erasedError, eventIdsOf, eventOf, heldRangesOf, holdsOf
+from ._views import (
+    blockOf,
+    blockRecordOf,
+    erasedError,
+    eventIdsOf,
+    eventOf,
+    heldRangesOf,
+    holdsOf,
+    releasedRecord,
+)
 from .ledgermemory import PENDING
 
 CACHED_BYTES: Final = 32 * 1024 * 1024
 """The bytes of blocks that are cached: 8 for each event of a hashed one, 4 of others."""
+
+HOLDS_AT_ONCE: Final = 20
+"""The number of stored holds that are read in one turn: up to 1,000 events each, so some 20 ms."""
 
 REST: Final = 20
 """
@@ -328,6 +341,25 @@ class LedgerReader:
     def listTopics(self, offset: int, limit: int) -> Page[Topic]:
         """See L{ILedger.listTopics<svcbroker.interfaces.ILedger.listTopics>}."""
         return Page(total=self._state.openCount, items=self._state.openTopics(offset, limit))
+
+    async def listReleased(
+        self, limit: int, before: tuple[int, int] | None, case: str | None
+    ) -> ReleasedPage:
+        """See L{IHoldLedger.listReleased<svcbroker.interfaces.IHoldLedger.listReleased>}."""
+        items: list[HoldRecord] = []
+        before = before or (_MAX_HEIGHT, 0)
+        while True:
+            places = self._store.holdPlaces(before, HOLDS_AT_ONCE)
+            for place in places:
+                before = place.height, place.position
+                if place.isReleased and case in (None, place.case):
+                    found = self._store.releasedHold(place)
+                    items.append(releasedRecord(self._state, found.hold, found.release, case))
+                    if len(items) == limit:
+                        return ReleasedPage(items=items, next=before)
+            if len(places) < HOLDS_AT_ONCE:
+                return ReleasedPage(items=items, next=None)
+            await self._yieldToReactor()
 
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
@@ -862,6 +894,11 @@ class StoredLedger:
         self, offset: int, limit: int, *, case: str | None = None
     ) -> Deferred[Page[HoldRecord]]:
         return self._read(lambda: holdsOf(self._state, offset, limit, case))
+
+    def listReleased(
+        self, limit: int, *, before: tuple[int, int] | None = None, case: str | None = None
+    ) -> Deferred[ReleasedPage]:
+        return self._search(lambda: self._reader.listReleased(limit, before, case))
 
     # Hot path: each is its own way from the call to the reader.
     listTopics = _reading(LedgerReader.listTopics)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from attrs import evolve
 from msgspec import structs
 
 from ..chain import (
@@ -46,6 +47,7 @@ from ..model import (
     PublishEvent,
     Receipt,
     ReleaseHold,
+    ReleaseRecord,
     Request,
     TransactionRecord,
     checkTopicName,
@@ -492,6 +494,25 @@ def _holdRecord(state: ChainState, change: HoldChange, case: str | None) -> Hold
         timestamp=change.time,
         hash=change.hash,
     )
+
+
+def releasedRecord(
+    state: ChainState, hold: HoldChange, release: HoldChange, case: str | None
+) -> HoldRecord:
+    """
+    A hold that was released.
+
+    @param case: that of the only hold that was asked for, if one was.
+    """
+    content = release.content
+    ending = ReleaseRecord(
+        account=content.account,
+        reason=content.reason,
+        height=release.height,
+        timestamp=release.time,
+        hash=release.hash,
+    )
+    return evolve(_holdRecord(state, hold, case), release=ending)
 
 
 def heldRangesOf(state: ChainState, topic: str, first: int, last: int) -> Sequence[HeldRange]:

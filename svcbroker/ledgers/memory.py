@@ -17,7 +17,16 @@ from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from ..archive import isGroup, ledgerOf
-from ..chain import ErasedRange, Genesis, Header, MemoryKeys, Transaction, proposeBlock
+from ..chain import (
+    ErasedRange,
+    Genesis,
+    Header,
+    Hold,
+    HoldChange,
+    MemoryKeys,
+    Transaction,
+    proposeBlock,
+)
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import (
     IBlockObserver,
@@ -42,6 +51,7 @@ from ..model import (
     Page,
     Position,
     Receipt,
+    ReleasedPage,
     Request,
     Statistics,
     Topic,
@@ -62,6 +72,7 @@ from ._views import (
     heldRangesOf,
     holdsOf,
     receiptsOf,
+    releasedRecord,
     transactionRecordOf,
 )
 
@@ -141,6 +152,7 @@ class MemoryLedger:
         )
         self._blocks: list[_StoredBlock] = []
         self._bytes: Counter[str] = Counter()
+        self._released: list[tuple[HoldChange, HoldChange]] = []
         self._observers = Observers()
         self._isRunning = False
 
@@ -179,6 +191,7 @@ class MemoryLedger:
             self._maker.makeMany([request]),
         )
         outcome = candidate.outcome
+        self._keepReleased(outcome.holds)
         self._state.apply(outcome, candidate.history)
         height, receipts = candidate.header.height, outcome.receipts
         ids = eventIdsOf(height, candidate.transactions, receipts)
@@ -190,6 +203,15 @@ class MemoryLedger:
             self._erase(erased)
         self._observers.tell(block.read)
         return receiptsOf(height, candidate.transactions, receipts, ids, outcome.earlier)
+
+    def _keepReleased(self, changes: Sequence[HoldChange]) -> None:
+        """Keep the holds that a block of one transaction releases: the state has them no more."""
+        for change in changes:
+            self._released += [
+                (each, change)
+                for each in self._state.holds
+                if not isinstance(change.content, Hold) and each.content.case == change.content.case
+            ]
 
     def _erase(self, erased: ErasedRange) -> None:
         """Remove the content of some events."""
@@ -218,6 +240,22 @@ class MemoryLedger:
         self, offset: int, limit: int, *, case: str | None = None
     ) -> Deferred[Page[HoldRecord]]:
         return succeed(holdsOf(self._state, offset, limit, case))
+
+    def listReleased(
+        self, limit: int, *, before: tuple[int, int] | None = None, case: str | None = None
+    ) -> Deferred[ReleasedPage]:
+        found = [
+            (hold, release)
+            for hold, release in self._released
+            if case in (None, hold.content.case)
+            and (before is None or (hold.height, hold.position) < before)
+        ]
+        found.sort(key=lambda each: (each[0].height, each[0].position), reverse=True)
+        items = [releasedRecord(self._state, *each, case) for each in found[:limit]]
+        last = found[limit - 1][0] if len(found) > limit else None
+        return succeed(
+            ReleasedPage(items=items, next=None if last is None else (last.height, last.position))
+        )
 
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return succeed(

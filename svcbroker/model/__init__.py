@@ -59,6 +59,8 @@ from ._records import (
     NodeRecord,
     NodeType,
     Page,
+    ReleasedPage,
+    ReleaseRecord,
     Statistics,
     TransactionRecord,
 )
@@ -183,6 +185,8 @@ __all__ = [
     "PublishEvent",
     "Receipt",
     "ReleaseHold",
+    "ReleaseRecord",
+    "ReleasedPage",
     "ReloadDifference",
     "Request",
     "SettingChange",

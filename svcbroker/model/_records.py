@@ -137,9 +137,28 @@ class HeldRange(Struct, frozen=True, kw_only=True):
 
 
 @frozen(kw_only=True)
+class ReleaseRecord:
+    """
+    The release of a hold.
+
+    @ivar account: the account of the operator who asked for it; may be empty.
+    @ivar reason: why.
+    @ivar height: the height of its block.
+    @ivar timestamp: the time of that block, in milliseconds since the epoch.
+    @ivar hash: the hash of its transaction.
+    """
+
+    account: str
+    reason: str
+    height: int
+    timestamp: int
+    hash: bytes
+
+
+@frozen(kw_only=True)
 class HoldRecord:
     """
-    A hold that is in force.
+    A hold.
 
     @ivar case: its name.
     @ivar account: the account of the operator who asked for it; may be empty.
@@ -150,6 +169,7 @@ class HoldRecord:
     @ivar height: the height of its block.
     @ivar timestamp: the time of that block, in milliseconds since the epoch.
     @ivar hash: the hash of its transaction.
+    @ivar release: its release; C{None} while it is in force.
     """
 
     case: str
@@ -161,6 +181,21 @@ class HoldRecord:
     height: int
     timestamp: int
     hash: bytes
+    release: ReleaseRecord | None = None
+
+
+@frozen(kw_only=True)
+class ReleasedPage:
+    """
+    Some of the holds that were released.
+
+    @ivar items: they, the latest hold first.
+    @ivar next: the place of the last of them, its height and its index in the block, before which
+        there may be more; C{None} where there are no more.
+    """
+
+    items: Sequence[HoldRecord]
+    next: tuple[int, int] | None
 
 
 @frozen(kw_only=True)

@@ -4,6 +4,7 @@ The operator calls that keep events from being erased, and what an erasure would
 
 from __future__ import annotations
 
+import re
 from typing import Final, cast
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from ._types import EventIdType, NumberType, ParameterType
 
 _MAX_PAGE: Final = 100
 """The most holds in an answer: 16 patterns each."""
+_PLACE: Final = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _SHOWN_RANGES: Final = 1000
 """The most ranges of held events in an answer."""
 
@@ -47,6 +49,16 @@ class PatternsType(ParameterType):
         if not isList or not value:
             raise ParameterInvalid("is not a list of topics and patterns")
         return tuple(dict.fromkeys(cast(list[str], value)))
+
+
+class PlaceType(ParameterType):
+    """The place of a hold: the height of its block, and the index of its transaction in that."""
+
+    def fromJSON(self, value: object) -> tuple[int, int]:
+        found = _PLACE.fullmatch(super().fromJSON(value))
+        if found is None:
+            raise ParameterInvalid("is not the next of an answer")
+        return int(found[1]), int(found[2])
 
 
 class ReasonType(ParameterType):
@@ -79,11 +91,24 @@ class HeldEventResult(Struct, frozen=True):
     sequence: int
 
 
+class ReleaseResult(Struct, frozen=True):
+    """
+    The release of a hold: who has asked for it and why; and its transaction, with the block and its
+    time in milliseconds since the epoch.
+    """
+
+    account: str
+    reason: str
+    transHash: str
+    blockNumber: int
+    timestamp: int
+
+
 class HoldResult(Struct, frozen=True):
     """
     A hold: its case, who has asked for it and why; the patterns of topics that it holds, or how
-    many events, and these where one case was asked for; and its transaction, with the block and its
-    time in milliseconds since the epoch.
+    many events, and these where one case was asked for; its transaction, with the block and its
+    time in milliseconds since the epoch; and its release, or C{null} while it is in force.
     """
 
     case: str
@@ -95,6 +120,7 @@ class HoldResult(Struct, frozen=True):
     transHash: str
     blockNumber: int
     timestamp: int
+    release: ReleaseResult | None
 
 
 class HoldsResult(Struct, frozen=True):
@@ -102,6 +128,13 @@ class HoldsResult(Struct, frozen=True):
 
     total: int
     holds: list[HoldResult]
+
+
+class ReleasedHoldsResult(Struct, frozen=True):
+    """Holds that were released, and what the next call gives as C{after}; C{null} at the end."""
+
+    holds: list[HoldResult]
+    next: str | None
 
 
 class HeldRangeResult(Struct, frozen=True):
@@ -131,23 +164,38 @@ def changedHold(receipt: model.Receipt) -> ChangedHoldResult:
     )
 
 
+def _holdOf(hold: model.HoldRecord) -> HoldResult:
+    release = hold.release
+    return HoldResult(
+        case=hold.case,
+        account=hold.account,
+        reason=hold.reason,
+        topics=list(hold.patterns),
+        eventCount=hold.eventCount,
+        events=[HeldEventResult(topic, sequence) for topic, sequence in hold.events],
+        transHash=f"0x{hold.hash.hex()}",
+        blockNumber=hold.height,
+        timestamp=hold.timestamp,
+        release=None
+        if release is None
+        else ReleaseResult(
+            account=release.account,
+            reason=release.reason,
+            transHash=f"0x{release.hash.hex()}",
+            blockNumber=release.height,
+            timestamp=release.timestamp,
+        ),
+    )
+
+
 def _holdsOf(page: model.Page[model.HoldRecord]) -> HoldsResult:
-    return HoldsResult(
-        total=page.total,
-        holds=[
-            HoldResult(
-                case=each.case,
-                account=each.account,
-                reason=each.reason,
-                topics=list(each.patterns),
-                eventCount=each.eventCount,
-                events=[HeldEventResult(topic, sequence) for topic, sequence in each.events],
-                transHash=f"0x{each.hash.hex()}",
-                blockNumber=each.height,
-                timestamp=each.timestamp,
-            )
-            for each in page.items
-        ],
+    return HoldsResult(total=page.total, holds=[_holdOf(each) for each in page.items])
+
+
+def _releasedOf(page: model.ReleasedPage) -> ReleasedHoldsResult:
+    return ReleasedHoldsResult(
+        holds=[_holdOf(each) for each in page.items],
+        next=None if page.next is None else "{}-{}".format(*page.next),
     )
 
 
@@ -241,6 +289,36 @@ HOLD_CALLS: Final = (
         result=envelope(HoldsResult, _holdsOf),
         errors=(NotAuthorized,),
         method=lambda calls: calls.holding.list,
+        changedBy=(),
+    ),
+    Operation(
+        name="holds/released",
+        summary="List the holds that were released, with their releases, the latest hold first.",
+        parameters=(
+            GROUP,
+            Parameter(
+                name="case",
+                type=ParameterType(),
+                default=None,
+                description="Only those of this case, with the events that they name.",
+            ),
+            Parameter(
+                name="after",
+                type=PlaceType(),
+                default=None,
+                argument="before",
+                description="The ``next`` of the answer before.",
+            ),
+            Parameter(
+                name="limit",
+                type=NumberType(ParameterInvalid, 1, _MAX_PAGE),
+                default=_MAX_PAGE,
+                description=f"The most to answer, up to {_MAX_PAGE}.",
+            ),
+        ),
+        result=envelope(ReleasedHoldsResult, _releasedOf),
+        errors=(NotAuthorized,),
+        method=lambda calls: calls.holding.listReleased,
         changedBy=(),
     ),
 )

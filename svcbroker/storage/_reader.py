@@ -22,6 +22,7 @@ from ._rows import (
     BlockHeadRow,
     BlockRow,
     EventPlace,
+    HoldPlace,
     ReleasedHold,
     SenderRow,
     TopicBlockRow,
@@ -30,6 +31,7 @@ from ._rows import (
     ValidatorsRow,
     findItem,
     readHolds,
+    readPlaces,
     readReleased,
     sumOfLengths,
 )
@@ -458,14 +460,22 @@ class ChainReader(ReadConnection):
         """
         return readHolds(self._rows)
 
-    def releasedHolds(self, limit: int) -> Sequence[ReleasedHold]:
+    def holdPlaces(self, before: tuple[int, int], limit: int) -> Sequence[HoldPlace]:
         """
-        Holds that were released, the latest release first.
+        The holds before a place, released or not, the latest first.
 
+        @param before: a height, and an index in its block.
         @param limit: the most to answer.
-        @raise Malformed: they are damaged.
         """
-        return readReleased(self._rows, limit)
+        return readPlaces(self._rows, before, limit)
+
+    def releasedHold(self, place: HoldPlace) -> ReleasedHold:
+        """
+        A hold that was released.
+
+        @raise Malformed: it is damaged.
+        """
+        return readReleased(self._rows, place)
 
     def isErasing(self) -> bool:
         """

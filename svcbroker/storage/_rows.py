@@ -9,7 +9,7 @@ import sqlite3
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -338,7 +338,7 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
     if append.erased:
         insertErased(writing, append.erased)
     if append.holds:
-        insertHolds(writing, append.holds)
+        _insertHolds(writing, append.holds)
 
 
 def _insertPrints(writing: sqlite3.Connection, append: Append, first: int, prints: bytes) -> None:
@@ -369,12 +369,28 @@ def _topicValues(row: TopicRow) -> tuple[object, ...]:
     )
 
 
-HOLD_COLUMNS: Final = "height, position, time, entry"
-RELEASE_COLUMNS: Final = "released_height, released_position, released_time, release"
+_HOLD_COLUMNS: Final = "height, position, time, entry"
+_RELEASE_COLUMNS: Final = "released_height, released_position, released_time, release"
 """The columns of a hold, and of its release."""
 
 Rows: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
 """Runs a query: takes a statement and its parameters, returns the rows."""
+
+
+class HoldPlace(NamedTuple):
+    """
+    A hold that is stored.
+
+    @ivar height: the height of its block.
+    @ivar position: the index of its transaction in that.
+    @ivar case: its name.
+    @ivar isReleased: whether it was released.
+    """
+
+    height: int
+    position: int
+    case: str
+    isReleased: bool
 
 
 class ReleasedHold(Struct, frozen=True, kw_only=True):
@@ -389,7 +405,7 @@ class ReleasedHold(Struct, frozen=True, kw_only=True):
     release: HoldChange
 
 
-def insertHolds(writing: sqlite3.Connection, changes: Sequence[HoldChange]) -> None:
+def _insertHolds(writing: sqlite3.Connection, changes: Sequence[HoldChange]) -> None:
     """
     Insert the holds and the releases of a block.
     """
@@ -397,12 +413,12 @@ def insertHolds(writing: sqlite3.Connection, changes: Sequence[HoldChange]) -> N
         place = each.height, each.position
         if isinstance(each.content, Hold):
             writing.execute(
-                f"INSERT INTO hold (name, {HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
+                f"INSERT INTO hold (name, {_HOLD_COLUMNS}) VALUES (?, ?, ?, ?, ?)",
                 (each.content.case, *place, each.time, each.entry),
             )
         else:
             writing.execute(
-                f"UPDATE hold SET ({RELEASE_COLUMNS}) = (?, ?, ?, ?) "
+                f"UPDATE hold SET ({_RELEASE_COLUMNS}) = (?, ?, ?, ?) "
                 "WHERE name = ? AND released_height IS NULL",
                 (*place, each.time, each.entry, each.content.case),
             )
@@ -419,7 +435,7 @@ def readHolds(rows: Rows) -> Holds:
     @raise Malformed: the tables are damaged.
     """
     found = rows(
-        f"SELECT name, {HOLD_COLUMNS} FROM hold WHERE released_height IS NULL "
+        f"SELECT name, {_HOLD_COLUMNS} FROM hold WHERE released_height IS NULL "
         "ORDER BY height, position"
     )
     if rows("SELECT count, again FROM holding") != [(len(found), str(len(found)))]:
@@ -428,24 +444,37 @@ def readHolds(rows: Rows) -> Holds:
     return Holds([_change(Kind.HOLD, *row) for row in found], released or 0)
 
 
-def readReleased(rows: Rows, limit: int) -> Sequence[ReleasedHold]:
+def readPlaces(rows: Rows, before: tuple[int, int], limit: int) -> Sequence[HoldPlace]:
     """
-    Holds that were released, the latest release first.
+    The holds before a place, released or not, the latest first.
 
+    @param before: a height, and an index in its block.
     @param limit: the most to read.
-    @raise Malformed: the table is damaged.
     """
     found = rows(
-        f"SELECT name, {HOLD_COLUMNS}, {RELEASE_COLUMNS} FROM hold WHERE released_height "
-        "IS NOT NULL ORDER BY released_height DESC, released_position DESC LIMIT ?",
+        "SELECT height, position, name, released_height IS NOT NULL FROM hold "
+        "WHERE (height, position) < (?, ?) ORDER BY height DESC, position DESC LIMIT ?",
+        *before,
         limit,
     )
-    return [
-        ReleasedHold(
-            hold=_change(Kind.HOLD, *row[:5]), release=_change(Kind.RELEASE, row[0], *row[5:])
-        )
-        for row in found
-    ]
+    return [HoldPlace(*row) for row in found]
+
+
+def readReleased(rows: Rows, place: HoldPlace) -> ReleasedHold:
+    """
+    A hold that was released.
+
+    @raise Malformed: the table is damaged.
+    """
+    [row] = rows(
+        f"SELECT name, {_HOLD_COLUMNS}, {_RELEASE_COLUMNS} FROM hold "
+        "WHERE height = ? AND position = ?",
+        place.height,
+        place.position,
+    )
+    return ReleasedHold(
+        hold=_change(Kind.HOLD, *row[:5]), release=_change(Kind.RELEASE, row[0], *row[5:])
+    )
 
 
 def _change(

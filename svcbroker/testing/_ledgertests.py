@@ -256,6 +256,35 @@ class AuthorshipTests(LedgerKit):
             self.assertEqual(self.holding().latestRelease, released)
         page = await self.settle(IHoldLedger(ledger).listHolds(0, 10))
         self.assertEqual((page.total, list(page.items)), (0, []))
+        await self.checkReleased(released)
+
+    async def checkReleased(self, height: int) -> None:
+        """
+        Check the answers of the ledger about two holds that were released.
+
+        @param height: that of the block with the later release.
+        """
+        ledger = self.holding()
+        page = await self.settle(ledger.listReleased(9))
+        self.assertEqual([each.case for each in page.items], ["case-2", "case-1"])
+        self.assertIs(page.next, None)
+        second, first = page.items
+        self.assertEqual((second.reason, list(second.patterns)), ("asked", ["t/#", "u"]))
+        self.assertEqual((first.eventCount, list(first.events)), (1, []))
+        release = second.release
+        self.assertEqual((release.account, release.reason), ("ops", "closed"))
+        self.assertEqual(release.height, height)
+        block = await self.settle(ledger.readBlock(height))
+        self.assertEqual(release.timestamp, block.timestamp)
+        self.assertNotEqual(release.hash, second.hash)
+        page = await self.settle(ledger.listReleased(1))
+        self.assertEqual([each.case for each in page.items], ["case-2"])
+        page = await self.settle(ledger.listReleased(1, before=page.next))
+        self.assertEqual([each.case for each in page.items], ["case-1"])
+        page = await self.settle(ledger.listReleased(9, case="case-1"))
+        self.assertEqual([list(each.events) for each in page.items], [[("t", 2)]])
+        page = await self.settle(ledger.listReleased(9, case="case-3"))
+        self.assertEqual((list(page.items), page.next), ([], None))
 
     def holding(self) -> Any:
         """The ledger, which executes holds."""
@@ -275,6 +304,8 @@ class AuthorshipTests(LedgerKit):
         )
         self.assertEqual([each.case for each in ledger.heldRanges("t", 1, 1)], ["case-2"])
         self.assertEqual(list(ledger.heldRanges("unknown", 1, 1)), [])
+        page = await self.settle(ledger.listReleased(9))
+        self.assertEqual((list(page.items), page.next), ([], None))
         page = await self.settle(ledger.listHolds(0, 1))
         [first] = page.items
         self.assertEqual((page.total, first.case, first.account), (2, "case-1", "ops"))

@@ -17,7 +17,18 @@ from zope.interface import implementer
 from ..errors import BrokerError
 from ..interfaces import IHoldLedger, ILedger, LedgerContext, Submission
 from ..ledgers.memory import MemoryLedger
-from ..model import Event, EventId, Health, HeldRange, HoldRecord, Page, Receipt, Request, Topic
+from ..model import (
+    Event,
+    EventId,
+    Health,
+    HeldRange,
+    HoldRecord,
+    Page,
+    Receipt,
+    ReleasedPage,
+    Request,
+    Topic,
+)
 
 
 @implementer(IHoldLedger)
@@ -83,6 +94,12 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
     ) -> Deferred[Page[HoldRecord]]:
         """See L{IHoldLedger.listHolds}."""
         return IHoldLedger(self._ledger).listHolds(offset, limit, case=case)
+
+    def listReleased(
+        self, limit: int, *, before: tuple[int, int] | None = None, case: str | None = None
+    ) -> Deferred[ReleasedPage]:
+        """See L{IHoldLedger.listReleased}."""
+        return IHoldLedger(self._ledger).listReleased(limit, before=before, case=case)
 
     def topicState(self, name: str) -> Topic | None:
         """See L{ILedger.topicState}."""

@@ -65,7 +65,11 @@ class HoldTests(ArchiveTestCase):
         self.assertEqual(list(holds), list(chain.state.holds))
         self.assertEqual([each.content.case for each in holds], ["y", "x"])
         self.assertEqual((holds.released, chain.state.holds.released), (4, 4))
-        [released] = store.releasedHolds(9)
+        last, second, first = store.holdPlaces((9, 0), 9)
+        self.assertEqual((last.case, last.isReleased, second.case), ("x", False, "y"))
+        self.assertEqual((first.case, first.isReleased), ("x", True))
+        self.assertEqual(store.holdPlaces((first.height, first.position), 9), [])
+        released = store.releasedHold(first)
         self.assertEqual((released.hold.height, released.release.height), (3, 4))
         self.assertEqual(released.release.content.reason, "case closed")
 

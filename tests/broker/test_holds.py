@@ -108,6 +108,10 @@ class HoldTests(FollowTestCase):
         self.assertEqual(self.held("case-3"), [])
         self.done(self.release("case-1", holder))
         self.assertEqual([each.case for each in self.held()], ["case-2"])
+        listing = self.fixture.calls.holding.listReleased(ANYBODY, None, 10)
+        [ended] = self.done(listing).items
+        self.assertEqual((ended.case, ended.account), ("case-1", "cara"))
+        self.assertEqual((ended.release.account, ended.release.reason), ("cara", "closed"))
         released = [each for each in self.ledger.submitted if isinstance(each, ReleaseHold)]
         self.assertEqual(released, [ReleaseHold(case="case-1", account="cara", reason="closed")])
 
@@ -121,8 +125,10 @@ class HoldTests(FollowTestCase):
         calls = self.fixture.calls
         for principal in (operator, holder):
             self.done(calls.holding.list(principal, None, 0, 1))
+            self.done(calls.holding.listReleased(principal, None, 1))
         nobody = principalOf("publish 1 #", "subscribe 1 #", "admin 1")
         self.refused(errors.NotAuthorized, calls.holding.list(nobody, None, 0, 1))
+        self.refused(errors.NotAuthorized, calls.holding.listReleased(nobody, None, 1))
         erasing = calls.erasing.erase(holder, None, "x", events=self.ids[6:])
         self.refused(errors.NotAuthorized, erasing)
 

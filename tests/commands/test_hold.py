@@ -18,15 +18,21 @@ class HoldingDaemon:
     group: str | None
 
     def __init__(self, *holds: dict[str, Any]) -> None:
-        self.holds = list(holds)
+        self.holds = [each for each in holds if each["release"] is None]
+        self.released = [each for each in holds if each["release"] is not None]
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def call(self, name: str, **given: Any) -> Any:
         """An operator call."""
         assert given.pop("groupId") is None
         self.calls.append((name, given))
-        if name != "holds/list":
+        if name not in ("holds/list", "holds/released"):
             return _MADE
+        if name == "holds/released":
+            found = [each for each in self.released if given["case"] in (None, each["case"])]
+            at = int(given["after"] or 0)
+            end = at + 2
+            return {"holds": found[at:end], "next": str(end) if end < len(found) else None}
         found = [each for each in self.holds if given["case"] in (None, each["case"])]
         start, limit = given["offset"], given["limit"]
         return {"total": len(found), "holds": found[start : start + limit]}
@@ -44,6 +50,7 @@ def hold(case: str, **more: Any) -> dict[str, Any]:
         "transHash": "0xab",
         "blockNumber": 7,
         "timestamp": 1700000000000,
+        "release": None,
         **more,
     }
 
@@ -106,3 +113,29 @@ class HoldCommandTests(OperatorTestCase):
         self.assertEqual(self.run_("hold", "list", "none")[0], 1)
         self.daemon = HoldingDaemon()
         self.assertEqual(self.good("hold", "list"), "nothing is held\n")
+
+    def test_releasedHoldsAreListedOnRequest(self) -> None:
+        """With when, by whom and why they were released, after those in force."""
+        release = {"account": "dora", "reason": "closed", "timestamp": 1700000060000}
+        ended = [
+            hold(f"c-{number}", topics=["a"], release={**release, "blockNumber": number})
+            for number in range(5)
+        ]
+        anonymous = hold("x", eventCount=1, account="", release={**release, "account": ""})
+        self.daemon = HoldingDaemon(hold("now", topics=["b"]), *ended, anonymous)
+        self.assertEqual(len(self.good("hold", "list").splitlines()), 1)
+        lines = self.good("hold", "list", "--released").splitlines()
+        self.assertEqual(len(lines), 7)
+        self.assertEqual(lines[0], "now  since 2023-11-14 22:13:20.000 UTC by cara: b; court order")
+        self.assertEqual(
+            lines[1],
+            "c-0  since 2023-11-14 22:13:20.000 UTC by cara: a; court order; "
+            "released 2023-11-14 22:14:20.000 UTC by dora: closed",
+        )
+        self.assertTrue(lines[6].endswith("; released 2023-11-14 22:14:20.000 UTC: closed"))
+        said = json.loads(self.good("hold", "list", "c-3", "--released", "--json"))
+        self.assertEqual([each["release"]["blockNumber"] for each in said], [3])
+        code, said, _ = self.run_("hold", "list", "none", "--released")
+        self.assertEqual((code, said), (1, "there was no hold none\n"))
+        self.daemon = HoldingDaemon()
+        self.assertEqual(self.good("hold", "list", "--released"), "nothing was ever held\n")

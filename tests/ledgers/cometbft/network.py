@@ -30,7 +30,7 @@ from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Tuning
 from svcbroker.ledgers.cometbft.provisioning._homelayout import NetworkPlan, NodePlan, layOutNetwork
-from svcbroker.model import HeldRange, HoldRecord, Page, Receipt, Request, Statistics
+from svcbroker.model import HeldRange, HoldRecord, Page, Receipt, ReleasedPage, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
@@ -268,6 +268,12 @@ class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ign
     ) -> Deferred[Page[HoldRecord]]:
         """See L{IHoldLedger.listHolds}."""
         return IHoldLedger(self._reader).listHolds(offset, limit, case=case)
+
+    def listReleased(
+        self, limit: int, *, before: tuple[int, int] | None = None, case: str | None = None
+    ) -> Deferred[ReleasedPage]:
+        """See L{IHoldLedger.listReleased}."""
+        return IHoldLedger(self._reader).listReleased(limit, before=before, case=case)
 
     def start(self) -> Deferred[None]:
         """See L{ILedger.start}."""
