@@ -137,13 +137,21 @@ def terminal(lines: Sequence[str], columns: int, isDark: bool) -> Pane:
     return _frame(Pane(width, height, shapes), "terminal", *colors)
 
 
-async def page(browser: Chromium, width: int, scale: float, isDark: bool, hidden: str) -> Pane:
+async def page(
+    browser: Chromium,
+    width: int,
+    scale: float,
+    isDark: bool,
+    hidden: str,
+    title: str = "verify.html",
+) -> Pane:
     """
     The page that a browser shows.
 
     @param width: that of the window in which the page is laid out.
     @param scale: how much smaller the pane is.
     @param hidden: the selector of what is left out.
+    @param title: that of the window.
     """
     await browser.resize(width)
     await browser.emulate(prefers_color_scheme="dark" if isDark else "light")
@@ -154,7 +162,7 @@ async def page(browser: Chromium, width: int, scale: float, isDark: bool, hidden
     shapes = [f'<g transform="scale({scale:g})">', *map(_shape, laid["shapes"]), "</g>"]
     colors = ("#3d444d", "#9198a1") if isDark else ("#d1d9e0", "#59636e")
     pane = Pane(round(width * scale), round(laid["bottom"] * scale), shapes)
-    return _frame(pane, "verify.html", laid["back"], *colors)
+    return _frame(pane, title, laid["back"], *colors)
 
 
 def _shape(found: dict[str, Any]) -> str:

@@ -8,7 +8,10 @@ With C{SVCBROKER_DRAW=1} they are drawn again::
 
 from __future__ import annotations
 
+import json
 import os
+from base64 import b64encode
+from collections.abc import Iterable
 from pathlib import Path
 
 from svcbroker.proofs.bundle._bundle import decodeArchive
@@ -22,6 +25,8 @@ from .pictures import Pane, beside, page, terminal, words
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 REST = "section:not([aria-labelledby=events-title])"
 """What comes on the page after the events."""
+OTHER = "header, section:nth-of-type(n + 2), pre, .event button"
+"""What is not of the document, and its bytes."""
 
 EVENT = "7ba3f518-1-1"
 FIRST = (
@@ -30,9 +35,22 @@ FIRST = (
     "same event in a browser, without a network."
 )
 AUDITOR = (
-    "A page in a browser: all 5 events are proved, 1 of them without content. The erased event "
+    "A page in a browser: all 6 events are proved, 1 of them without content. The erased event "
     "shows when and why, and what is still proved."
 )
+DOCUMENT = (
+    "The page Search of the console: report.pdf is on the log, 1 found. Below it the event with "
+    "its id, its time, its topic and the key of its author."
+)
+_DROP = """
+((name, base64) => {
+  const dataTransfer = new DataTransfer();
+  const bytes = Uint8Array.from(atob(base64), (each) => each.charCodeAt(0));
+  dataTransfer.items.add(new File([bytes], name));
+  const given = { dataTransfer, bubbles: true, cancelable: true };
+  document.querySelector(".drop").dispatchEvent(new DragEvent("drop", given));
+})
+"""
 
 
 class PictureTests(test_story.StoryTests):
@@ -40,11 +58,16 @@ class PictureTests(test_story.StoryTests):
     Each picture is drawn from what runs.
     """
 
-    async def opened(self, archive: Path) -> Chromium:
-        """A browser with the page of a bundle, once it has judged."""
+    async def startBrowser(self) -> Chromium:
+        """A browser."""
         browser = Chromium()
         await browser.start(self.root / "profile")
         self.addCleanup(browser.stop)
+        return browser
+
+    async def opened(self, archive: Path) -> Chromium:
+        """A browser with the page of a bundle, once it has judged."""
+        browser = await self.startBrowser()
         file = self.root / "verify.html"
         file.write_bytes(decodeArchive(archive.read_bytes())["verify.html"])
         await browser.open(file.as_uri())
@@ -60,21 +83,42 @@ class PictureTests(test_story.StoryTests):
         self.assertEqual(words(path.read_text("utf-8")), words(picture), name)
 
     async def test_everyCommandPrintsWhatThePageShows(self) -> None:
-        """The page of the auditor: the erased event, and the one in dispute."""
-        await self.playUntil("svcbroker verify case.zip")
+        """The page of the auditor: the erased event, and the one in dispute; and whose document it
+        is that the auditor drops on the console."""
+        steps = test_story.steps()
+        await self.playUntil("svcbroker verify case.zip", steps)
         browser = await self.opened(self.root / "case.zip")
-        shown = f"{REST}, article:nth-of-type(2n + 1)"
+        rest = f"{REST}, article:nth-of-type(2n + 1), article:nth-of-type(n + 5)"
         for theme in ("light", "dark"):
             isDark = theme == "dark"
-            pane = await page(browser, 820, 0.88, isDark, shown)
+            pane = await page(browser, 820, 0.88, isDark, rest)
             self.same(f"auditor-{theme}", beside([pane], AUDITOR))
+        await self.playUntil("svcbroker verify told.zip", steps)
+        await self.dropDocument(browser)
+        for theme in ("light", "dark"):
+            isDark = theme == "dark"
+            pane = await page(browser, 820, 0.88, isDark, OTHER, "Frost's broker")
+            self.same(f"document-{theme}", beside([pane], DOCUMENT))
+        await browser.evaluate("document.querySelector('.event-head a').click()")
+        await browser.waitForText("proved: this is what was published")
 
-    async def playUntil(self, command: str) -> None:
+    async def dropDocument(self, browser: Chromium) -> None:
+        """Drop Corner's report on the console."""
+        assert self.broker is not None
+        await browser.command("Emulation.setTimezoneOverride", timezoneId="UTC")
+        await browser.open(f"{self.broker.base}/console#search")
+        await browser.waitForText("Is this document on the log?")
+        given = json.dumps(["report.pdf", b64encode(test_story.report()).decode("ascii")])
+        await browser.evaluate(f"{_DROP}(...{given})")
+        await browser.waitForText("report.pdf is on the log: 1 found")
+
+    async def playUntil(self, command: str, steps: Iterable[test_story.Step]) -> None:
         """Do what the page does, up to a command."""
-        for step in test_story.steps():
+        for step in steps:
             await self.do(step)
             if step.command.startswith(command):
                 return
+        self.fail(f"the page has no {command!r}")
 
     async def test_firstProof(self) -> None:
         """The terminal of README's first commands, and the page of the same event."""
