@@ -19,16 +19,24 @@ from ..files import writeNew
 from ..proofs import ProofInvalid
 from . import scittclient
 from .arguments import PATH, jsonOption, options
-from .clientcommand import NAMES, askedBroker, connectedCommand
+from .clientcommand import connected, connectedCommand
 from .commandline import Command
+from .prooftext import factLine
 from .prove import trustedChain
 from .scittclient import ScittClient
-from .scittverify import ProvedStatement, importScitt, notProved, readKeyFile, readMessage
-from .terminal import CommandError, Console, Exit
+from .scittverify import (
+    ProvedStatement,
+    importScitt,
+    notProved,
+    readKeyFile,
+    readMessage,
+    readStatement,
+)
+from .terminal import CommandError, Console, Exit, counted, quoted, showRecord
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..proofs.scitt import CoseKey
+    from ..proofs.scitt import CoseKey, SignedStatement, TreeAudit
 
 _OUTPUT: Final = click.option(
     "--output", type=PATH, metavar="FILE", required=True, help="The new file to write."
@@ -91,18 +99,14 @@ def _receiptCommand(summary: str, ask: Callable[[ScittClient, bytes], bytes]) ->
         if output.exists():
             # Said before the statement is in the tree for good.
             raise CommandError(f"--output: {output} is there already")
-        try:
-            said = scitt.SignedStatement.decode(readMessage(statement))
-            known = scitt.receiptsOf(said)
-        except ProofInvalid as error:
-            raise CommandError(f"{statement}: {error}") from None
+        said = readStatement(statement)
         trusted = _trustedKeys(console, service, keys)
         receipt = ask(service, said.message.withoutUnprotected())
         try:
             found = scitt.verifyReceipts(said, [receipt], trusted, name)
         except ProofInvalid as error:
             return notProved(console, error, asJson)
-        writeNew(output, said.withReceipts([*known, receipt]))
+        writeNew(output, said.withReceipts([*scitt.receiptsOf(said), receipt]))
         return ProvedStatement(said, found, 1, False).show(console, asJson)
 
     given = (click.argument("statement", type=PATH), _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
@@ -190,8 +194,7 @@ def _keys(
     if genesis is None:
         console.warn("the keys are what the service shows: give --genesis to have them proved")
     else:
-        given = click.get_current_context().params
-        with askedBroker({name: given[name] for name in NAMES}) as client:
+        with connected(service.urls, service.settings) as client:
             events = _certified(client, keys, genesis)
     if output is not None:
         writeNew(output, data)
@@ -286,6 +289,107 @@ def _consistency(
     return ProvedStatement(said, found, len(given), False, grown).show(console, asJson)
 
 
+@_serviceCommand(
+    """\
+    Compute the tree of a service from the log, and compare receipts with it.
+
+    All events of the topic are read, and each statement is checked again by the policy of its place
+    in the log. The tree that they make must be that of the service as it is now, and those of the
+    receipts of each STATEMENT, a Transparent Statement. The keys are those that the log certifies.
+
+    With --genesis, every event is proved to be of the chain that you trust. With --copy, the broker
+    that is asked has a copy of the chain and no service: only the receipts given are compared.
+
+    Exit codes: 0 good, 1 not good, 2 wrong usage.
+
+    \b
+    svcbroker proof scitt audit report.scitt --topic statements --genesis genesis.json
+    """
+)
+@options(
+    click.argument("statements", metavar="[STATEMENT...]", type=PATH, nargs=-1),
+    click.option(
+        "--topic", metavar="TOPIC", required=True, help="The topic of the service's statements."
+    ),
+    click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
+    click.option("--copy", "isCopy", is_flag=True, help="Ask the broker for events alone."),
+    jsonOption("Tell what was found in JSON."),
+)
+def _audit(
+    console: Console,
+    service: ScittClient,
+    statements: tuple[Path, ...],
+    genesis: str | None,
+    isCopy: bool,
+    asJson: bool,
+) -> int:
+    topic = click.get_current_context().params["topic"]
+    said = {str(each): readStatement(each) for each in statements}
+    if isCopy and not said:
+        raise CommandError("--copy needs a STATEMENT: there is nothing else to compare")
+    try:
+        if not isCopy:
+            said["the service"] = importScitt().SignedStatement.decode(service.policy())
+        with connected(service.urls, {**service.settings, "genesis": genesis}) as client:
+            audit, problems = _replay(client, topic, said)
+    except ProofInvalid as error:
+        return notProved(console, error, asJson)
+    if genesis is None:
+        console.warn("the events are what the broker tells: give --genesis to have them proved")
+    told = {
+        "good": not problems,
+        "entries": audit.size,
+        "root": audit.root.hex(),
+        "compared": [*said],
+        "leftOut": audit.leftOut,
+        "problems": problems,
+    }
+    lines = [
+        *(f"NOT GOOD: {quoted(each)}" for each in problems),
+        *([] if problems else ["GOOD: the log makes the trees that were signed"]),
+        factLine("entries", str(audit.size)),
+        factLine("root", audit.root.hex()),
+        factLine("compared", quoted(", ".join(said))),
+        factLine("left out", f"{counted(audit.leftOut, 'event')}: no statements by the policy"),
+    ]
+    showRecord(console, told, lines, asJson)
+    return Exit.BAD if problems else Exit.GOOD
+
+
+def _replay(
+    client: Client, topic: str, said: Mapping[str, SignedStatement]
+) -> tuple[TreeAudit, Sequence[str]]:
+    """
+    Compute a tree from the log.
+
+    @param said: the Transparent Statements whose receipts are compared, by what they are.
+    @return: the tree, and the problems.
+    @raise ProofInvalid: a receipt is wrong by itself.
+    @raise CommandError: the log has not all that the tree is made of.
+    """
+    scitt = importScitt()
+    audit: TreeAudit = scitt.TreeAudit()
+    keys = [*client.events(scitt.KEY_TOPIC)]
+    certified = scitt.Registration()
+    for event in keys:
+        certified.addKey(event.content)
+    for what, statement in said.items():
+        receipts = scitt.receiptsOf(statement)
+        for found in scitt.verifyReceipts(statement, receipts, [*certified.keys.values()]):
+            audit.expect(what, found)
+    problems: list[str] = []
+    for number, event in enumerate(client.events(topic, tombstones=True), 1):
+        if event.sequence != number or event.erased:
+            gap = "was erased" if event.erased else "is missing"
+            raise CommandError(
+                f"event {number} of the topic {gap}: the tree cannot be computed", Exit.BAD
+            )
+        while keys and keys[0].height <= event.height:
+            audit.registration.addKey(keys.pop(0).content)
+        problems += audit.add(event.content, event.timestamp or 0)
+    return audit, [*problems, *audit.missing()]
+
+
 HELP: Final = """\
 Verify a statement offline, or register it at a service and get its receipts. A service is at --url:
 a broker, or any other with the SCITT Reference API and a tree of RFC 9162.
@@ -302,5 +406,6 @@ COMMANDS: Final = (
     Command.of("receipt", _receipt),
     Command.of("keys", _keys),
     Command.of("consistency", _consistency),
+    Command.of("audit", _audit),
 )
 """The commands of C{svcbroker proof scitt}."""

@@ -6,7 +6,7 @@ answers is verified here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Any, Final
@@ -32,6 +32,9 @@ class ScittClient:
     A transparency service.
 
     Its methods raise L{CommandError}: it cannot be reached, refuses, or does not answer in time.
+
+    @ivar urls: the broker that it is at.
+    @ivar settings: the options of a client of that broker.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class ScittClient:
         timeout: float,
         now: Callable[[], float] = monotonic,
         wait: Callable[[float], None] = sleep,
+        urls: Sequence[str] = (),
+        settings: Mapping[str, Any] = {},
     ) -> None:
         """
         @param base: the URL above its resources.
@@ -48,6 +53,8 @@ class ScittClient:
         @param now: the time in seconds, of a clock that never goes back.
         @param wait: waits for so many seconds.
         """
+        self.urls = urls
+        self.settings = settings
         self._base = base
         self._http = http
         self._now = now
@@ -74,6 +81,10 @@ class ScittClient:
         @param id: the hash of the entry.
         """
         return self._result(self._settled(self._ask("GET", f"/entries/{id.hex()}")))
+
+    def policy(self) -> bytes:
+        """The Transparent Statement with the policy, whose receipt is of the tree as it is now."""
+        return self._result(self._ask("GET", "/policy"))
 
     def consistency(self, size: int) -> bytes | None:
         """
@@ -181,7 +192,8 @@ def askedService(given: Mapping[str, Any], topic: str | None) -> Iterator[ScittC
         raise CommandError(str(error)) from None
     timeout = given["timeout"]
     with httpx.Client(headers=headers, verify=context, timeout=timeout or None) as http:
-        yield ScittClient(serviceUrl(base, topic), http, timeout)
+        where = serviceUrl(base, topic)
+        yield ScittClient(where, http, timeout, urls=urls, settings=settings)
 
 
 def serviceUrl(base: str, topic: str | None) -> str:

@@ -121,6 +121,21 @@ def readMessage(path: Path) -> bytes:
     return _read(path, MAX_MESSAGE)
 
 
+def readStatement(path: Path) -> SignedStatement:
+    """
+    Read a statement whose receipts, if it has any, are well formed.
+
+    @raise CommandError: it is none.
+    """
+    scitt = importScitt()
+    try:
+        said: SignedStatement = scitt.SignedStatement.decode(readMessage(path))
+        scitt.receiptsOf(said)
+    except ProofInvalid as error:
+        raise CommandError(f"{path}: {error}") from None
+    return said
+
+
 def _read(path: Path, most: int) -> bytes:
     with openFile(path) as file:
         # One byte more shows that it is too long.

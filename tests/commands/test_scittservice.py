@@ -4,7 +4,8 @@ Tests for the commands of C{svcbroker proof scitt} that ask a service: one on a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -12,11 +13,14 @@ from typing import Any
 
 import cbor2
 import httpx
+from attrs import evolve
+from msgspec.structs import replace
 
-from svcbroker.commands import scittclient
+from svcbroker.client import Event
+from svcbroker.commands import scitt, scittclient
 from svcbroker.commands.scittclient import ScittClient, serviceUrl
 from svcbroker.proofs.scitt import ServiceKey, SignedStatement, readKeys, receiptsOf
-from tests.carriers.scitt.support import TOPIC, ScittServiceTestCase, statement
+from tests.carriers.scitt.support import POLICY, TOPIC, ScittServiceTestCase, statement
 from tests.commands.support import CommandTestCase
 
 BASE = "https://broker.example"
@@ -51,7 +55,13 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
                 *(lambda: sum(self.waited), self.wait),
             )
 
+        @contextmanager
+        def connected(urls: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
+            yield self
+
         self.patch(scittclient, "askedService", asked)
+        self.patch(scitt, "connected", connected)
+        self.events: Callable[..., Iterator[Event]] = self.logged
 
     def save(self, name: str, data: bytes) -> Path:
         path = self.directory / name
@@ -63,6 +73,21 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         answer = self.answer(request.method, request.url.path, request.content)
         response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
         return self.change(request, response)
+
+    def logged(self, topic: str, tombstones: bool = False) -> Iterator[Event]:
+        """The events of a topic, as a client of the broker reads them."""
+        ledger = self.rig.ledger
+        for height in self.successResultOf(ledger.findBlocks([topic], 1, 1000)):
+            block = self.successResultOf(ledger.readBlock(height))
+            for each in block.events:
+                if each.topic == topic:
+                    yield Event(
+                        topic=topic,
+                        content=each.content,
+                        extensions={},
+                        eventId=str(each.eventId),
+                        timestamp=block.timestamp,
+                    )
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
@@ -246,3 +271,59 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
             self.assertTrue(output.startswith("NOT PROVED: "))
         output, _ = self.scitt("consistency", self.statement, "--keys", self.keys, code=1)
         self.assertIn("no receipt", output)
+
+    def test_logMakesTheTreesOfReceipts(self) -> None:
+        """That of the service as it is now, and those of older receipts, in spite of a new key."""
+        self.registerFile("--keys", self.keys)
+        self.put(b"hello", statement(2), statement(2)[:-1])
+        self.serve(evolve(POLICY, receipts="EdDSA"))
+        words = ("audit", self.output, "--topic", TOPIC)
+        self.change = self.rooted
+        output, errors = self.scitt(*words, "--json")
+        told = json.loads(output)
+        self.assertEqual((told["good"], told["problems"], told["leftOut"]), (True, [], 2))
+        self.assertEqual(told["compared"], [str(self.output), "the service"])
+        self.assertEqual(
+            (told["entries"], told["root"]), (self.tree.state.size, self.tree.state.root.hex())
+        )
+        self.assertIn("the events are what the broker tells: give --genesis", errors)
+        output, _ = self.scitt(*words, "--copy", "--genesis", "genesis.json")
+        self.assertTrue(output.startswith("GOOD: the log makes the trees that were signed\n"))
+        _, errors = self.scitt("audit", "--copy", "--topic", TOPIC, code=2)
+        self.assertIn("--copy needs a STATEMENT", errors)
+
+    def test_logThatDoesNotMakeTheTreeIsNotGood(self) -> None:
+        """One that ends before, has other entries, or none at a place; and gaps in it are told."""
+        self.change = self.rooted
+        self.registerFile("--keys", self.keys)
+        self.put(statement(2))
+        known = [*self.logged(TOPIC)]
+        words = ("audit", self.output, "--topic", TOPIC, "--copy")
+        changed = [*known[:2], replace(known[3], eventId=known[2].eventId)]
+        for events, line in (
+            (known[:2], "has a receipt of a tree of 3, and the log makes 2"),
+            (changed, "has a receipt of another tree of 3 than the log makes"),
+        ):
+            self.reads(events)
+            output, _ = self.scitt(*words, code=1)
+            self.assertTrue(output.startswith("NOT GOOD: "), output)
+            self.assertIn(line, output)
+            self.assertEqual(json.loads(self.scitt(*words, "--json", code=1)[0])["good"], False)
+        for events, line in (
+            (known[1:], "event 1 of the topic is missing"),
+            ([*known[:2], replace(known[2], erased=True)], "event 3 of the topic was erased"),
+        ):
+            self.reads(events)
+            self.assertIn(line, self.scitt(*words, code=1)[1])
+
+    def rooted(self, request: httpx.Request, response: httpx.Response) -> httpx.Response:
+        """What the resource of the topic answers, which is at the root here."""
+        path = request.url.path.removeprefix(f"/svcbroker/scitt/{TOPIC}")
+        answer = self.answer(request.method, path, request.content)
+        return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+
+    def reads(self, events: Sequence[Event]) -> None:
+        """Have the log be another one, but for the keys."""
+        self.events = lambda topic, **given: iter(
+            events if topic == TOPIC else [*self.logged(topic)]
+        )

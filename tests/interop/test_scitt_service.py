@@ -6,6 +6,8 @@ receipts verified by the command and by C{scitt-cose}; kills, and files that are
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import sys
 from base64 import urlsafe_b64encode
@@ -30,10 +32,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.internet.defer import gatherResults
 from twisted.internet.utils import getProcessOutputAndValue
+from twisted.logger import Logger
 
 import svcbroker
 from svcbroker.net.deferreds import asDeferred
-from svcbroker.proofs.scitt import SignedStatement, readKeys, receiptsOf, verifyReceipts
+from svcbroker.proofs.scitt import (
+    SignedStatement,
+    readKeys,
+    receiptsOf,
+    verifyGrowth,
+    verifyReceipts,
+)
 from tests.functional.daemon import TIMEOUT, Daemon, DaemonTestCase, until
 from tests.needed import needPackage
 
@@ -48,6 +57,13 @@ COSE: Any = {"Content-Type": "application/cose"}
 def tokenOf(name: str) -> bytes:
     """The token of an account."""
     return b"svc_" + name.encode() + b"0" * 32
+
+
+KILLS = int(os.environ.get("SVCBROKER_TEST_KILLS", "6"))
+"""The number of kills; more of them run by hand."""
+BATCH = 20
+ANSWERED = 5
+"""The number of statements of a batch, and of those that are awaited before the kill."""
 
 
 class Answer:
@@ -70,6 +86,9 @@ class ScittTests(DaemonTestCase):
     """
     A daemon that is a transparency service, and an issuer with two keys.
     """
+
+    timeout = (KILLS + 10) * TIMEOUT
+    _log = Logger()
 
     def setUp(self) -> None:
         needPackage("scitt_cose", "interop")
@@ -390,31 +409,50 @@ class ScittTests(DaemonTestCase):
             code, output, errors = await self.outcomeOf("proof", "scitt", *words, *given)
             self.assertEqual((code, errors), (0, ""), output)
             self.assertIn("PROVED", output)
+        code, output, errors = await self.outcomeOf(
+            *("proof", "scitt", "audit", f"{document}.scitt", "--topic", "statements"),
+            *("--url", self.daemon.base, "--genesis", genesis, "--json"),
+        )
+        self.assertEqual((code, errors), (0, ""), output)
+        told = json.loads(output)
+        self.assertEqual((told["good"], told["entries"], told["leftOut"]), (True, 3, 0))
 
     async def test_treeIsTheSameAfterKillsAndLosses(self) -> None:
-        """Kills while statements are registered, a lost file, and a damaged one."""
+        """
+        Kills while statements are registered; some take away the file of the tree, or damage it.
+        The tree made again has all of the one that was signed last, and at the end every statement
+        that was answered is at its place.
+        """
         await self.serve()
         known: dict[bytes, int] = {}
-        number = 0
-        for round in range(6):
-            batch = [self.statement(number + each) for each in range(20)]
-            number += 20
+        size = 0
+        for round in range(KILLS):
+            batch = [self.statement(BATCH * round + each) for each in range(BATCH)]
             asked = [asDeferred(self.register)(each) for each in batch]
-            answered: Sequence[Answer] = [await each for each in asked[:5]]
-            for each in asked[5:]:
+            answered: Sequence[Answer] = [await each for each in asked[:ANSWERED]]
+            for each in asked[ANSWERED:]:
                 each.addErrback(lambda failure: None)
             for statement, answer in zip(batch, answered, strict=False):
                 self.assertEqual(answer.code, 201, answer.body)
                 known[statement] = await self.check(statement, answer)
+            keys = readKeys((await self.get("/.well-known/scitt-keys")).body)
+            signed = verifyReceipts(SignedStatement.decode(statement), [answer.body], keys)
             await self.daemon.stop(signal.SIGKILL)
             [path] = (self.dataDir / "1" / "scitt").glob("*.sqlite")
-            if round == 3:
+            if round % 6 == 3:
                 path.unlink()
-            elif round == 4:
+            elif round % 6 == 4:
                 data = bytearray(path.read_bytes())
                 data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
                 path.write_bytes(data)
             await self.again()
-            for statement, index in known.items():
-                answer = await self.get(f"/entries/{sha256(statement).hexdigest()}")
-                self.assertEqual(await self.check(statement, answer), index)
+            grown = await self.get(f"/consistency/{signed[0].receipt.size}")
+            if grown.code == 200:
+                later, _ = verifyGrowth(signed, grown.body, keys)
+                size = later.newer
+        for statement, index in known.items():
+            answer = await self.get(f"/entries/{sha256(statement).hexdigest()}")
+            self.assertEqual(await self.check(statement, answer), index)
+        self.assertGreater(size, len(known))
+        text = "{kills} kills, {receipts} answered receipts, a tree of {size}"
+        self._log.info(text, kills=KILLS, receipts=len(known), size=size)

@@ -23,7 +23,7 @@ from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import IBlockObserver, IProvableLedger
 from ...model import Block, EventId
 from ...net.deferreds import asDeferred, cancelAll
-from ...proofs.scitt import KEY_TOPIC, Entry, Registration, StatementRefused
+from ...proofs.scitt import KEY_TOPIC, Entry, Registration
 from ...storage import StorageDamaged, StorageError, TreeFile, TreeLeaf, TreePlace
 
 SCITT: Final = "scitt"
@@ -327,11 +327,8 @@ class StatementTree:
                 raise LedgerUnavailable(
                     f"event {event.eventId} was erased, so the tree cannot be made of the log"
                 )
-            try:
-                entry = self.registration.check(event.content, block.timestamp)
-            except StatementRefused:
-                continue
-            if entry.content == event.content:
+            entry = self.registration.entryOf(event.content, block.timestamp)
+            if entry is not None:
                 self._leaves.append(TreeLeaf(entry.id, entry.leaf, str(event.eventId)))
                 self._bytes += len(entry.leaf)
                 self._apply(entry, str(event.eventId))

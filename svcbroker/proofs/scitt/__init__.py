@@ -30,6 +30,7 @@ from ._registration import (
     Registration,
     RegistrationPolicy,
     StatementRefused,
+    TreeAudit,
     base64url,
 )
 from ._signing import ServiceKey, Signing
@@ -57,6 +58,7 @@ __all__ = [
     "SignedStatement",
     "Signing",
     "StatementRefused",
+    "TreeAudit",
     "VerifiedReceipt",
     "base64url",
     "decodeCbor",

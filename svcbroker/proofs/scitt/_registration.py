@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal
 
@@ -19,9 +20,10 @@ import msgspec
 from attrs import evolve, frozen
 from msgspec import UNSET, Struct, UnsetType
 
+from ...chain import History
 from .._documents import ProofInvalid
 from ._cose import ALG, KID, CoseKey, decodeCbor
-from ._receipts import SignedStatement
+from ._receipts import SignedStatement, VerifiedReceipt
 from ._signing import Signing
 
 POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
@@ -272,6 +274,20 @@ class Registration:
         leaf = sha256(content).digest() if self._rule.isHashed else content
         return Entry(content=content, statement=statement, leaf=leaf)
 
+    def entryOf(self, content: bytes, time: int) -> Entry | None:
+        """
+        The entry that an event of the topic is.
+
+        @param content: the content of the event.
+        @param time: the time of its block, in milliseconds since the epoch.
+        @return: C{None} where it is no statement that is registered as it is.
+        """
+        try:
+            entry = self.check(content, time)
+        except StatementRefused:
+            return None
+        return entry if entry.content == content else None
+
     def apply(self, entry: Entry) -> str | None:
         """
         Go on after an entry: where it has a policy or trust anchors of the service, they are in
@@ -311,6 +327,70 @@ class Registration:
         except ProofInvalid:
             return None
         return str(kind)
+
+
+class TreeAudit:
+    """
+    The tree of a topic of statements, computed from the events of a log and compared with receipts.
+
+    Events are added in the order of the log. Nothing of the service is believed but its receipts,
+    which have to be of this tree.
+
+    @ivar registration: the keys and the policy, as far as events were added.
+    @ivar leftOut: the number of events that are no entries.
+    """
+
+    def __init__(self) -> None:
+        self.registration = Registration()
+        self.leftOut = 0
+        self._history = History(0, ())
+        self._ids: set[bytes] = set()
+        self._wanted: dict[int, list[tuple[str, bytes]]] = defaultdict(list)
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return self._history.size
+
+    @property
+    def root(self) -> bytes:
+        """The root of the tree."""
+        return self._history.root
+
+    def expect(self, what: str, found: VerifiedReceipt) -> None:
+        """
+        Expect the tree of a receipt. Called before the events are added that make it.
+
+        @param what: what the receipt is of, for problems.
+        """
+        self._wanted[found.receipt.size].append((what, found.root))
+
+    def add(self, content: bytes, time: int) -> Sequence[str]:
+        """
+        Add an event of the topic.
+
+        @param content: its content.
+        @param time: the time of its block, in milliseconds since the epoch.
+        @return: problems: receipts of the size that the tree has now, which are not of this tree.
+        """
+        entry = self.registration.entryOf(content, time)
+        if entry is None or entry.id in self._ids:
+            self.leftOut += 1
+            return ()
+        self._ids.add(entry.id)
+        self._history = self._history.after(entry.leaf)
+        self.registration.apply(entry)
+        wrong = [what for what, root in self._wanted.pop(self.size, ()) if root != self.root]
+        return [
+            f"{each} has a receipt of another tree of {self.size} than the log makes"
+            for each in wrong
+        ]
+
+    def missing(self) -> Iterator[str]:
+        """Problems at the end of the log: receipts of trees that it does not make."""
+        for size, receipts in sorted(self._wanted.items()):
+            for what, _ in receipts:
+                yield f"{what} has a receipt of a tree of {size}, and the log makes {self.size}"
 
 
 def base64url(data: bytes) -> str:
