@@ -50,7 +50,7 @@ from svcbroker.model import (
     Request,
     topicPrefix,
 )
-from svcbroker.net.budgets import Budgets
+from svcbroker.net.budgets import Budgets, WorkBudget
 from svcbroker.testing.doubles import memoryLedger
 from tests.authors import Author
 
@@ -263,7 +263,7 @@ class GroupTests(SynchronousTestCase):
         self.clock.advance(1_700_000_000)
         self.ledger = memoryLedger(self.clock)
         self.directory = Path(self.mktemp())
-        self.turns = HistoryTurns(self.clock)
+        self.turns = HistoryTurns(self.clock, WorkBudget(self.clock))
         self.group = self.begin()
 
     def begin(self) -> GroupIndex:

@@ -80,7 +80,7 @@ class FindFeature(RunningFeature):
     def __init__(self, options: FindOptions, services: Services) -> None:
         self._indexes: dict[str, GroupIndex] = {}
         self._thread: Any = None
-        self._turns = HistoryTurns(services.reactor)
+        self._turns = HistoryTurns(services.reactor, services.budgets.work)
         if options.isOn:
             self._thread = services.makeThread(services.reactor, "find")
             for group, ledger in services.ledgers.items():

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -19,6 +19,7 @@ from zope.interface import implementer
 from ...errors import LedgerUnavailable
 from ...interfaces import Batch, IBlockObserver, ILedger, INetworkLedger
 from ...model import Block, Event, Position, eventSize, isPattern
+from ...net.budgets import TimedWork, WorkBudget
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
 from ...probes import probe
@@ -195,13 +196,15 @@ class HistoryTurns:
     """
     Shares out the time in which history is read. Everybody who reads waits for a turn, one after
     the other; when the slice is over, the others get theirs in a later turn of the reactor.
-    Publishers come first: while blocks are made, there is a pause between slices.
+    Publishers come first: while blocks are made, there is a pause between slices. A slice is a unit
+    of the budget of time, so it waits like the reads of clients where they take long.
     """
 
-    def __init__(self, reactor: IReactorTime) -> None:
+    def __init__(self, reactor: IReactorTime, work: WorkBudget) -> None:
         self._reactor = reactor
+        self._work = work
         self._queue: deque[Deferred[None]] = deque()
-        self._call: IDelayedCall | None = None
+        self._call: TimedWork | None = None
         self._deadline = 0.0
         self._publishedUntil = 0.0
 
@@ -210,7 +213,7 @@ class HistoryTurns:
         waiting: Deferred[None] = Deferred()
         self._queue.append(waiting)
         if self._call is None:
-            self._call = self._reactor.callLater(0, self._run)
+            self._schedule(0.0)
         return waiting
 
     @property
@@ -225,9 +228,12 @@ class HistoryTurns:
     def stop(self) -> None:
         """Give no more turns."""
         self._queue.clear()
-        if self._call is not None and self._call.active():
+        if self._call is not None:
             self._call.cancel()
         self._call = None
+
+    def _schedule(self, delay: float) -> None:
+        self._call = TimedWork(self._work, self._reactor, delay, self._run)
 
     def _run(self) -> None:
         began = self._reactor.seconds()
@@ -242,8 +248,7 @@ class HistoryTurns:
         self._call = None
         if self._queue:
             now = self._reactor.seconds()
-            pause = PAUSE * (now - began) if now < self._publishedUntil else 0.0
-            self._call = self._reactor.callLater(pause, self._run)
+            self._schedule(PAUSE * (now - began) if now < self._publishedUntil else 0.0)
 
 
 class BlockHistory(Protocol):

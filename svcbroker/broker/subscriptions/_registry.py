@@ -123,7 +123,7 @@ class Subscriptions:
         budgets = Budgets.of(reactor) if budgets is None else budgets
         self.counts: Counter[tuple[str, bool]] = Counter()
         self._groups = Groups(ledgers)
-        self._turns = HistoryTurns(reactor)
+        self._turns = HistoryTurns(reactor, budgets.work)
         self._followers = {
             group: Follower(ledger, reactor, self._turns) for group, ledger in self._groups.items()
         }

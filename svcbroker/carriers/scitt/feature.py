@@ -206,7 +206,8 @@ def _makeService(settings: ScittSettings, services: Services, thread: Any) -> Sc
         return TreeFile(path, ledger.chain + options.topic.encode())
 
     tree = StatementTree(
-        *(ledger, options.topic, makeFile, services.metadata, services.reactor, thread.run)
+        *(ledger, options.topic, makeFile, services.metadata, services.reactor, thread.run),
+        services.budgets.work,
     )
     return ScittService(
         *(options.topic, options.name, settings.policy, ledger, tree),

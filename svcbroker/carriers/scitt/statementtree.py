@@ -22,6 +22,7 @@ from ...broker.subscriptions import HistoryTurns
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import IBlockObserver, IProvableLedger
 from ...model import Block, EventId
+from ...net.budgets import WorkBudget
 from ...net.deferreds import asDeferred, cancelAll
 from ...proofs.scitt import KEY_TOPIC, Entry, Registration
 from ...storage import StorageDamaged, StorageError, TreeFile, TreeLeaf, TreePlace
@@ -99,11 +100,13 @@ class StatementTree:
         store: MetadataStore,
         reactor: IReactorTime,
         run: Callable[..., Deferred[Any]],
+        work: WorkBudget,
     ) -> None:
         """
         @param makeFile: makes its file, once the ledger has started.
         @param store: keeps the root that was signed last.
         @param run: runs a function in the thread of the file.
+        @param work: has the time in which the log is read.
         """
         self.registration = Registration()
         self.state = TreeState(0, b"")
@@ -118,7 +121,7 @@ class StatementTree:
         self._store = store
         self._name = f"{ledger.group}/{topic}"
         self._reactor = reactor
-        self._turns = HistoryTurns(reactor)
+        self._turns = HistoryTurns(reactor, work)
         self._run = run
         self._committed = 0
         self._seen = 0

@@ -11,10 +11,12 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.broker.subscriptions._follower import PAUSE, SLICE
+from svcbroker.broker.subscriptions._follower import PAUSE, SLICE, HistoryTurns
 from svcbroker.interfaces import Batch
 from svcbroker.model import Block, Edge
+from svcbroker.net.budgets import WorkBudget
 
+from ...net.countingclock import CountingClock
 from .test_subscriptions import Fixture, Reader
 
 STEP = 0.0005
@@ -177,6 +179,20 @@ class PacingTests(WalkTestCase):
             self.assertLessEqual(max(found), SLICE / STEP + 1)
             for reader in readers:
                 reader.subscription.close()
+
+    def test_sliceWaitsWhereReadsDo(self) -> None:
+        clock = CountingClock()
+        turns = HistoryTurns(clock, WorkBudget(clock))
+        waiting = turns.turn()
+        # Not all connections were read from yet, of which one may publish.
+        clock.isBehind = True
+        clock.turn()
+        self.assertNoResult(waiting)
+        clock.turn()
+        self.successResultOf(waiting)
+        turns.turn()
+        turns.stop()
+        self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_publishersComeFirst(self) -> None:
         """While there are new blocks, history pauses after each slice."""
