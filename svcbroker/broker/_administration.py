@@ -164,6 +164,7 @@ class Administration:
         return GroupMeasures(
             ledger=None if measured is None else measured.measure(),
             disk=await self._timeouts.wait(self._measureDisk()),
+            auditedAt=None if self._alarms is None else self._alarms.auditedAt(ledger.group),
         )
 
     @asDeferred

@@ -143,6 +143,11 @@ class AuditSchedule:
         program = [sys.executable, "-P", "-m", "svcbroker.commands", "audit"]
         return [*program, "--json", "--background", f"--limit={_SHOWN}", str(self._dataDir)]
 
+    def endOf(self, group: str) -> float | None:
+        """When the last audit of a group ended, in seconds since the epoch."""
+        audit = self.lastAudit.get(group)
+        return None if audit is None else audit.endedAt
+
     def start(self) -> Deferred[None]:
         """Wait for the time of the first audit. The ledgers have started."""
         if not self._every:
@@ -268,6 +273,7 @@ class AuditFeature(RunningFeature):
             services.reactor,
             services.now,
         )
+        services.alarms.auditedAt = self._schedule.endOf
 
     def metrics(self) -> Iterator[Metric]:
         """See L{RunningFeature}: nothing for a group that was not audited yet."""

@@ -324,10 +324,13 @@ class Disk:
 class GroupMeasures:
     """
     The measures of a group's ledger, and the disk that it is on. C{None}: it is not known.
+
+    @ivar auditedAt: when the last scheduled audit ended, in seconds since the epoch.
     """
 
     ledger: LedgerMeasures | None
     disk: Disk | None
+    auditedAt: float | None = None
 
 
 @frozen(kw_only=True)

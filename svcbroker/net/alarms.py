@@ -106,6 +106,8 @@ class Alarms:
     @ivar raised: the alarms of the last look, in that order.
     @ivar onRaise: called with each alarm that was not there before.
     @ivar incidents: the files that are kept of alarms, the newest first.
+    @ivar auditedAt: tells when the last audit of a group ended, in seconds since the epoch; C{None}
+        where none has.
     """
 
     _log = Logger()
@@ -120,6 +122,7 @@ class Alarms:
         self.raised: Sequence[Alarm] = ()
         self.onRaise: Callable[[Alarm], object] = id
         self.incidents: Sequence[Incident] = ()
+        self.auditedAt: Callable[[str], float | None] = lambda group: None
         self._clock = clock
         self._now = now
         self._sources: dict[str, Source] = {}

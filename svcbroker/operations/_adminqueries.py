@@ -90,8 +90,9 @@ class GroupMeasuresResult(Struct, frozen=True):
     """
     The measures of a group's ledger: how many transactions of this broker wait to become
     final, their bytes, and how many seconds the oldest one has waited; how many bytes of the
-    disk of the data directory are free, of how many; and the chain of others that the ledger is
-    on. What is not known is null.
+    disk of the data directory are free, of how many; the chain of others that the ledger is on;
+    and when the last scheduled audit ended, in milliseconds since the epoch. What is not known is
+    null.
     """
 
     waiting: int | None
@@ -101,6 +102,7 @@ class GroupMeasuresResult(Struct, frozen=True):
     diskFree: int | None
     diskSize: int | None
     chain: ChainMeasuresResult | None
+    auditedTimestamp: int | None
 
 
 class AlarmResult(Struct, frozen=True):
@@ -303,6 +305,7 @@ def _measuresOf(measures: model.GroupMeasures) -> GroupMeasuresResult:
         diskFree=None if disk is None else disk.free,
         diskSize=None if disk is None else disk.size,
         chain=None if ledger is None or ledger.chain is None else _chain(ledger.chain),
+        auditedTimestamp=None if measures.auditedAt is None else int(measures.auditedAt * 1000),
     )
 
 

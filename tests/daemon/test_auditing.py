@@ -90,6 +90,8 @@ class AuditScheduleTests(ArchiveTestCase):
         expected = LastAudit(isGood=True, endedAt=START + FIRST + 9, seconds=9.0, height=7)
         self.assertEqual(self.schedule.lastAudit["1"], expected)
         self.assertEqual(self.schedule.lastAudit["2"].height, 0)
+        ends = [self.schedule.endOf(group) for group in ("1", "3")]
+        self.assertEqual(ends, [START + FIRST + 9, None])
         self.reactor.advance(1)
         self.assertEqual(self.make().lastAudit["1"], expected)
         self.assertEqual(self.flushLoggedErrors(), [])

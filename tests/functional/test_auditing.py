@@ -27,6 +27,8 @@ class ScheduledAuditTests(DaemonTestCase):
         text = (await response.content()).decode()
         self.assertIn('svcbroker_audit_good{group="1"} 1.0', text)
         self.assertIn('svcbroker_audit_height{group="1"} 2.0', text)
+        measures = (await daemon.call("/admin/group/measures", groupId="1"))["data"]
+        self.assertGreater(measures["auditedTimestamp"], 0)
         self.assertEqual(await daemon.stop(), 0)
 
         again = await self.start("--audit-every=24h", ledger="pbft")

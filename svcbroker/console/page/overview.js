@@ -48,13 +48,15 @@ function Latency({ series }) {
 
 /** What waits, and the room on the disk: what is known of it. */
 function Measures({ measures }) {
-  const { waiting, oldestWaiting, diskFree, diskSize, chain } = measures;
+  const { waiting, oldestWaiting, diskFree, diskSize, chain, auditedTimestamp: audited } = measures;
   return html`
     ${waiting !== null && html`<${Figure} label=${t("overview.waiting")} value=${formatNumber(waiting)}
       note=${waiting ? formatSeconds(oldestWaiting) : ""} />`}
     ${diskFree !== null && html`<${Figure} label=${t("overview.disk")} value=${formatBytes(diskFree)}
       note=${t("overview.diskNote", { size: formatBytes(diskSize) })} />`}
-    ${chain && html`<${ChainFigures} chain=${chain} />`}`;
+    ${chain && html`<${ChainFigures} chain=${chain} />`}
+    <${Figure} label=${t("overview.audit")} value=${audited === null ? "–" : formatSeconds((Date.now() - audited) / 1000)}
+      note=${t(audited === null ? "overview.audit.none" : "overview.audit.ago")} />`;
 }
 
 /** The chain of others that a ledger is on. Money is told in the chain's own coin, of 10^18 wei. */
