@@ -41,6 +41,57 @@ class OperatorTestCase(ConsoleTestCase):
         await browser.waitForText("Log out")
 
 
+class HoldsTests(OperatorTestCase):
+    """
+    Legal holds.
+    """
+
+    async def operate(self, call: str, **given: Any) -> Any:
+        """The data that an operator call answers."""
+        headers: Any = {
+            "Authorization": f"Bearer {self.token()}",
+            "Content-Type": "application/json",
+        }
+        path = f"/admin/operator/{call}"
+        answer = await self.daemon.call(path, "POST", json.dumps(given).encode(), headers)
+        self.assertEqual(answer["code"], 0, answer)
+        return answer["data"]
+
+    async def test_holdsAreShownWhereEventsAreErased(self) -> None:
+        """All of them in a list, those released on request; the page of a held event says what
+        holds it in place of the way to erase it."""
+        await self.open(page="#operations")
+        browser = self.browser
+        await self.publish("orders", 2)
+        page = await self.daemon.call("/rest/events", topic="orders")
+        held, free = (each["eventId"] for each in page["events"])
+        await self.operate("holds/add", case="old", reason="complaint 4", topics=["orders"])
+        await self.operate("holds/release", case="old", reason="complaint withdrawn")
+        await self.operate("holds/add", case="case-17", reason="court order 9", events=[held])
+        await self.operate("holds/add", case="case-18", reason="<b>audit</b>", topics=["x/#"])
+        await self.logIn()
+        await browser.waitForText("court order 9")
+        for text in ("case-17", "single events: 1", "<b>audit</b>", "x/#"):
+            await browser.waitForText(text)
+        shown = await browser.evaluate("document.body.innerText")
+        self.assertNotIn("complaint", shown)
+        await browser.tabTo("Show released holds")
+        await browser.press("Enter")
+        await browser.waitForText("complaint withdrawn")
+        await browser.waitForText("complaint 4")
+        await self.judge("holds")
+        await browser.evaluate(f"location.hash = '#event?id={held}'")
+        await browser.waitForText("It is held, and cannot be erased until this is released:")
+        await browser.waitForText("case-17: court order 9")
+        shown = await browser.evaluate("document.body.innerText")
+        self.assertNotIn("Erase this event", shown)
+        await self.judge("held")
+        await browser.evaluate(f"location.hash = '#event?id={free}'")
+        await browser.waitForText("Erase this event")
+        shown = await browser.evaluate("document.body.innerText")
+        self.assertNotIn("It is held", shown)
+
+
 class ReplicasTests(OperatorTestCase):
     """
     Replicas, their faults and the configuration, without accounts.

@@ -146,7 +146,9 @@ function GroupField({ groups, group, onChange }) {
 /** Whether a page has something for the user: operators of this machine may log in on theirs. */
 function hasUse(name, user, group) {
   const needed = NEEDS[name];
-  return !needed || may(user, group, needed) || (needed === "operate" && !user.hasAccounts);
+  if (!needed || may(user, group, needed) || (needed === "operate" && !user.hasAccounts)) return true;
+  // Who holds events sees there what is held.
+  return name === "operations" && may(user, group, "hold");
 }
 
 /** What concerns every page: so far, that the broker does not answer. */

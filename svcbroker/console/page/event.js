@@ -5,6 +5,7 @@ import { act, ask, urlOf } from "./api.js";
 import { Basket, BasketButton } from "./basket.js";
 import { IdentityField } from "./confidential.js";
 import { base64Of, bytesOf, closedOf, Content, Erased, FormatField, typeOf } from "./content.js";
+import { ErasingLink } from "./holds.js";
 import { ActionButton, Badge, BlockLink, Command, ErrorText, EventLink, explain, Facts, linkTo, may, saveFile, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t, tell } from "./texts.js";
 
@@ -245,7 +246,7 @@ function Shown({ groupId, eventId, user }) {
       <div>
         <${ContentSection} told=${told.data} result=${proving.data} groupId=${groupId} />
         ${told.data.event && !told.data.event.erased && may(user, groupId, "operate") &&
-          html`<p><a href=${linkTo("operations", { events: eventId })}>${t("erase.link")}</a></p>`}
+          html`<${ErasingLink} groupId=${groupId} eventId=${eventId} />`}
         ${told.data.event?.extensions["svc-original-id"] &&
           html`<${DeadLetter} eventId=${eventId} extensions=${told.data.event.extensions} />`}
         <${Section} title=${t("event.place")}>

@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, operate } from "./api.js";
 import { MOST } from "./basket.js";
 import { closedOf, Content, typeOf } from "./content.js";
+import { Holds, maySeeHolds } from "./holds.js";
 import { dataDirOf, OperatorNotice, Reload, useConfiguration } from "./operator.js";
 import { ActionButton, Badge, Command, ErrorText, EventLink, explain, linkTo, may, Section, Time, useCall } from "./parts.js";
 import { formatNumber, formatTime, t, tellFindings } from "./texts.js";
@@ -139,10 +140,12 @@ function Jobs({ configuration }) {
 
 export default function Operations({ group, user, parameters, onLogIn }) {
   const { data, error, reload } = useConfiguration(user, group);
-  if (!may(user, group, "operate")) return html`<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
+  const holds = maySeeHolds(user, group) && html`<${Holds} key=${group} groupId=${group} />`;
+  if (!may(user, group, "operate")) return html`${holds}<${OperatorNotice} user=${user} onLogIn=${onLogIn} />`;
   const given = parameters.get("events") ?? "";
   return html`
     <${Erasing} key=${given} groupId=${group} given=${given} />
+    ${holds}
     <${ErrorText} error=${error} />
     ${data && html`<${Jobs} configuration=${data} />
       <${Section} title=${t("configuration.reload")}>
