@@ -325,7 +325,7 @@ class IJobs(Interface):
 @frozen(kw_only=True)
 class RetentionReport:
     """
-    How far the old events of a group are erased, of the topics with one age.
+    The progress of erasing the old events of a group, of the topics with one age.
 
     @ivar patterns: the patterns of these topics.
     @ivar age: how many seconds their events are kept.
@@ -348,7 +348,7 @@ class IRetention(Interface):
 
     def reports(group: str) -> Sequence[RetentionReport]:
         """
-        How far the rules are carried out, the shortest age first; none where nothing is erased.
+        The progress by each rule, the shortest age first; none where nothing is erased.
 
         @param group: the id of a group that is served.
         """

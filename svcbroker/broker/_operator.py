@@ -199,7 +199,7 @@ class Operator:
     async def listRetention(
         self, principal: Principal, groupId: str | None
     ) -> Sequence[RetentionReport]:
-        """How far the old events of a group are erased, by the rules that are in force."""
+        """The progress of erasing the old events of a group, by the rules that are in force."""
         group = self._groups.resolve(principal, groupId)
         principal.require(Action.OPERATE, group)
         return () if self._retention is None else self._retention.reports(group)

@@ -339,7 +339,7 @@ of them is stored."""
 
 
 Answered: TypeAlias = Callable[[Any], object]
-"""What is called with the outcomes of a call's events, or with the C{Failure} of the call."""
+"""A function that takes the outcomes of a call's events, or the C{Failure} of the call."""
 
 
 class LedgerRequests:

@@ -330,27 +330,7 @@ class StoredData:
     owners: Mapping[str, tuple[InterfaceType, str] | None] = {}
 
 
-def _noTopics(settings: Any) -> Iterable[str]:
-    return ()
-
-
-def _asTheyAre(settings: Any) -> Any:
-    return settings
-
-
-def _noFindings(read: Any) -> Iterable[Finding]:
-    return ()
-
-
-def _noOwners(records: Records) -> Mapping[str, tuple[InterfaceType, str] | None]:
-    return {}
-
-
-def _noDataFindings(settings: Any, data: StoredData) -> Iterable[Finding]:
-    return ()
-
-
-def _noBounds(settings: Any, sizing: Sizing) -> Iterable[Bound]:
+def _nothing(*given: Any) -> tuple[()]:
     return ()
 
 
@@ -386,14 +366,14 @@ class Feature:
     name: str
     make: Callable[[Any, Services], RunningFeature]
     settings: type = NoSettings
-    read: Callable[[Any], Any] = _asTheyAre
+    read: Callable[[Any], Any] = lambda settings: settings
     entries: Mapping[str, GroupOf] = {}
     secrets: Sequence[str] = ()
-    checks: Callable[[Any], Iterable[Finding]] = _noFindings
-    owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str] | None]] = _noOwners
-    dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _noDataFindings
-    bounds: Callable[[Any, Sizing], Iterable[Bound]] = _noBounds
-    topics: Callable[[Any], Iterable[str]] = _noTopics
+    checks: Callable[[Any], Iterable[Finding]] = _nothing
+    owners: Callable[[Records], Mapping[str, tuple[InterfaceType, str] | None]] = lambda records: {}
+    dataChecks: Callable[[Any, StoredData], Iterable[Finding]] = _nothing
+    bounds: Callable[[Any, Sizing], Iterable[Bound]] = _nothing
+    topics: Callable[[Any], Iterable[str]] = _nothing
     conditions: Sequence[Condition] = ()
 
 

@@ -130,7 +130,7 @@ class Retention:
         return succeed(None)
 
     def reports(self) -> Sequence[RetentionReport]:
-        """How far the rules are carried out, the shortest age first."""
+        """The progress by each rule, the shortest age first."""
         return [
             RetentionReport(
                 patterns=tuple(search.patterns),

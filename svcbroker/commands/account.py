@@ -4,7 +4,6 @@ C{svcbroker admin account}: the file of the accounts.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -217,7 +216,7 @@ def _list(console: Console, path: Path, asJson: bool) -> int:
     accounts = [*readAccounts(path).accounts.values()]
     if asJson:
         for account in accounts:
-            console.say(json.dumps(_fields(account)))
+            console.sayJson(_fields(account))
         return Exit.GOOD
     lines = [f"{account.name}: {'; '.join(_describe(account))}" for account in accounts]
     rows = [
@@ -304,7 +303,7 @@ def _may(
     decision = grants.decide(action, group, topic, client_id)
     if asJson:
         answer = {"granted": decision.isGranted, "reason": decision.reason}
-        console.say(json.dumps({**answer, "role": decision.role or None}))
+        console.sayJson({**answer, "role": decision.role or None})
         return Exit.GOOD if decision.isGranted else Exit.BAD
     role = f" (role {decision.role})" if decision.role else ""
     console.say(f"{'yes' if decision.isGranted else 'no'}: {decision.reason}{role}")

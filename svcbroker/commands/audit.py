@@ -4,7 +4,6 @@ C{svcbroker chain audit}: checks everything in a data directory, and names the p
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from ..archive import Audited, AuditedChain, Finding, Report, audit, groupsIn
 from ..storage import StorageError
 from .arguments import COUNT, DATA_DIR, PROGRESS, jsonOption, makeCommand, options
 from .inputs import readCheckpoints
-from .terminal import CommandError, Console, Exit, counted, progressBar
+from .terminal import CommandError, Console, Exit, counted, progressBar, showRecord
 
 PAUSE: Final = 0.02
 """
@@ -121,12 +120,12 @@ def command(
 
 def _tell(audited: Audited, asJson: bool, console: Console) -> None:
     for finding in audited.all():
-        console.say(json.dumps(_findingFields(finding)) if asJson else str(finding))
+        showRecord(console, _findingFields(finding), [str(finding)], asJson)
     for chain in audited.chains:
         left = chain.findings.count - len(chain.findings.kept)
         if left and not asJson:
             console.say(f"group {chain.group}: {left} more findings are not shown (--limit)")
-        console.say(json.dumps(_chainFields(chain)) if asJson else _summary(chain))
+        showRecord(console, _chainFields(chain), [_summary(chain)], asJson)
     if not asJson:
         console.say(
             "good" if audited.isGood else "NOT GOOD" if audited.isDamaged else "NOT AUDITED"

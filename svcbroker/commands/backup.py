@@ -5,7 +5,6 @@ from such a copy up to a height.
 
 from __future__ import annotations
 
-import json
 import shutil
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -88,7 +87,7 @@ def backupCommand(
         isGood = isGood and audited.isGood
     if asJson:
         chains = {group: str(tip) for group, tip in done.chains.items()}
-        console.say(json.dumps({"groups": chains, "audited": isAudited, "good": isGood}))
+        console.sayJson({"groups": chains, "audited": isAudited, "good": isGood})
     elif isAudited:
         say(f"{target} is {'good' if isGood else 'NOT GOOD'}")
     return Exit.GOOD if isGood else Exit.BAD

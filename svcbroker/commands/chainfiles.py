@@ -5,7 +5,6 @@ C{import}, C{genesis} and C{checkpoint}.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -198,7 +197,7 @@ def importCommand(
         with openFile(name) as stream:
             imported = read(stream)
     if asJson:
-        console.say(json.dumps({**asdict(imported), "tip": str(imported.tip)}))
+        console.sayJson({**asdict(imported), "tip": str(imported.tip)})
         return Exit.BAD if imported.missing else Exit.GOOD
     console.say(
         f"group {imported.group}: {imported.added} blocks added, {imported.known} were there "

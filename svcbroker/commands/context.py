@@ -4,7 +4,6 @@ C{svcbroker admin context}: contexts, which name brokers and the credentials for
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Final
@@ -81,7 +80,7 @@ def _list(console: Console, asJson: bool) -> int:
     for name, fields in contexts.contexts.items():
         isUsed = name == contexts.current
         if asJson:
-            console.say(json.dumps({"name": name, "used": isUsed, **fields}))
+            console.sayJson({"name": name, "used": isUsed, **fields})
         words = [f"{key} {quoted(value)}" for key, value in fields.items() if key != "url"]
         rows.append((f"{'*' if isUsed else ' '} {name}", fields["url"], "  ".join(words)))
     if not asJson:

@@ -5,7 +5,6 @@ or when they are old.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import click
@@ -202,7 +201,7 @@ def retainCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
     """Show the rules of the group."""
     found = daemon.call("retention/list", groupId=daemon.group)
     if asJson:
-        console.say(json.dumps(found))
+        console.sayJson(found)
         return Exit.GOOD
     if not found:
         console.say("contents are kept for ever: the daemon has no --retain")

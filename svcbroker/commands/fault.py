@@ -4,7 +4,6 @@ C{svcbroker net fault}: inject faults into a running daemon.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from math import isfinite
@@ -53,7 +52,7 @@ def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters
     """Make the fault, and show how things are then."""
     report = daemon.call(f"faults/{name}", groupId=daemon.group, **parameters)
     if asJson:
-        console.say(json.dumps(report))
+        console.sayJson(report)
         return Exit.GOOD
     nodes = report["nodes"]
     rows = [

@@ -5,7 +5,6 @@ that nobody has published it to a topic.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from .arguments import Whole, jsonOption, options
 from .clientcommand import clientCommand
 from .prove import TRUSTED, FetchedProof, trustedChain
 from .reading import lineText, sinceTime
-from .terminal import CommandError, Console, Exit, counted, progressBar, quoted, reported
+from .terminal import CommandError, Console, Exit, counted, notProved, progressBar, quoted, reported
 
 if TYPE_CHECKING:
     from ..client import Client, Event
@@ -135,7 +134,7 @@ def command(
             console.warn(f"there may be more: these are the first {len(found.events)}")
         return outcome
     if asJson:
-        console.say(json.dumps({"found": False, "height": found.height}))
+        console.sayJson({"found": False, "height": found.height})
     else:
         console.say(f"not found, up to block {found.height} of {found.chainHeight}.")
         console.say(_NOTHING)
@@ -220,14 +219,14 @@ def _show(
     except (ProofInvalid, BrokerError) as error:
         if asJson:
             fields = {"found": True, "eventId": event.eventId, "topic": event.topic}
-            console.say(json.dumps({**fields, "proved": False, "reason": str(error)}))
+            console.sayJson({**fields, "proved": False, "reason": str(error)})
         else:
             console.say(lineText(event, ""))
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return False
     if asJson:
         told = {"found": True, "proved": True, **eventFields(proved), "trusted": fetched.trusted}
-        console.say(json.dumps(told))
+        console.sayJson(told)
         return True
     for line in eventLines(proved):
         console.say(line)
@@ -251,18 +250,14 @@ def _proveAbsence(
             proofs = reported(_proofsOf(client, topic, proved.block.height), report, proved.count)
             absence = verifyAbsence(proved, proofs, hash)
     except ProofInvalid as error:
-        if asJson:
-            console.say(json.dumps({"absent": False, "reason": str(error)}))
-        else:
-            console.say(f"NOT PROVED: {quoted(str(error))}")
-        return Exit.BAD
+        return notProved(console, error, asJson, "absent")
     isAbsent = not absence.found and not absence.erased
     if asJson:
         fields = {"topic": topic, "events": proved.count, "block": str(proved.block)}
         counts = {"erased": absence.erased, "closed": absence.closed}
         found = [*absence.found]
         told = {"absent": isAbsent, **fields, **counts, "found": found, "trusted": [trusted]}
-        console.say(json.dumps(told))
+        console.sayJson(told)
         return Exit.GOOD if isAbsent else Exit.BAD
     events = f"{counted(proved.count, 'event')} that topic {quoted(topic)} has"
     if absence.found:

@@ -4,7 +4,6 @@ C{svcbroker admin hold}: keeping events from being erased, until their case is c
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 import click
@@ -116,7 +115,7 @@ def _list(console: Console, daemon: Daemon, case: str | None, isAll: bool, asJso
     if isAll:
         holds += _released(daemon, case)
     if asJson:
-        console.say(json.dumps(holds))
+        console.sayJson(holds)
         return Exit.GOOD
     if not holds:
         what = "was ever held" if isAll else "is held"

@@ -4,7 +4,6 @@ C{svcbroker net nodes}: new keys for the nodes of a running daemon, or another n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ def _resize(console: Console, daemon: Daemon, count: int, asJson: bool) -> int:
 
 def _tell(console: Console, answer: Mapping[str, Any], asJson: bool) -> int:
     if asJson:
-        console.say(json.dumps(answer))
+        console.sayJson(answer)
         return Exit.GOOD
     head, *lines = describe(answer)
     console.say(head)

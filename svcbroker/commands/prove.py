@@ -5,7 +5,6 @@ open the event for others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +15,7 @@ from ..files import readFile, writeNew
 from ..model import EventId
 from .arguments import EVENT, jsonOption, options
 from .clientcommand import IDENTITY, clientCommand, namedFile
-from .terminal import CommandError, Console, Exit, quoted
+from .terminal import CommandError, Console, Exit, notProved, quoted
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -149,14 +148,10 @@ def command(
         if identities is not None:
             proved = proved.openedBy(readIdentityFile(identities))
     except ProofInvalid as error:
-        if asJson:
-            console.say(json.dumps({"proved": False, "reason": str(error)}))
-        else:
-            console.say(f"NOT PROVED: {quoted(str(error))}")
-        return Exit.BAD
+        return notProved(console, error, asJson)
     if asJson:
         told = {"proved": True, **eventFields(proved), "trusted": fetched.trusted}
-        console.say(json.dumps(told))
+        console.sayJson(told)
         return Exit.GOOD
     for line in eventLines(proved):
         console.say(line)

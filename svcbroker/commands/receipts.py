@@ -4,7 +4,6 @@ C{svcbroker receipt} and C{svcbroker receipts}: receipts that recipients sign, a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -130,7 +129,7 @@ def receiptCommand(
     receipts = makeReceipts(keyFile, receiptsTopic, means)
     published = client.receipt(pattern, event, receipts)
     if asJson:
-        console.say(json.dumps({"eventId": None if published is None else published.eventId}))
+        console.sayJson({"eventId": None if published is None else published.eventId})
     elif published is None:
         console.say("an earlier receipt says as much")
     else:
@@ -308,9 +307,9 @@ def receiptsCommand(
         console.warn(line)
     if asJson:
         for each in found:
-            console.say(json.dumps(each.record))
+            console.sayJson(each.record)
         for name in sorted(silent):
-            console.say(json.dumps({"recipient": name, "topic": topic, "number": 0}))
+            console.sayJson({"recipient": name, "topic": topic, "number": 0})
     elif found or silent:
         columns = ("recipient", "key", "receipt", "signed", "behind")
         cells = [each.cells for each in found]

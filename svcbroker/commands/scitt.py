@@ -5,7 +5,6 @@ keys. What it gets is verified.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -24,15 +23,8 @@ from .commandline import Command
 from .prooftext import factLine
 from .prove import trustedChain
 from .scittclient import ScittClient
-from .scittverify import (
-    ProvedStatement,
-    importScitt,
-    notProved,
-    readKeyFile,
-    readMessage,
-    readStatement,
-)
-from .terminal import CommandError, Console, Exit, counted, quoted, showRecord
+from .scittverify import ProvedStatement, importScitt, readKeyFile, readMessage, readStatement
+from .terminal import CommandError, Console, Exit, counted, notProved, quoted, showRecord
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -202,7 +194,7 @@ def _keys(
         fields = {"kid": key.kid.hex(), "thumbprint": key.thumbprint.hex()}
         told = {**fields, "certifiedBy": events.get(key.kid)}
         event = "" if genesis is None else f", certified by event {events[key.kid]}"
-        console.say(json.dumps(told) if asJson else f"{key.kid.hex()}{event}")
+        showRecord(console, told, [f"{key.kid.hex()}{event}"], asJson)
     return Exit.GOOD
 
 

@@ -4,7 +4,6 @@ C{svcbroker proof scitt verify}: checks a statement and its receipts offline.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from ..files import openFile
 from ..proofs import ProofInvalid
 from .arguments import PATH, jsonOption, makeCommand, options
 from .prooftext import factLine
-from .terminal import CommandError, Console, Exit, quoted, timeText
+from .terminal import CommandError, Console, Exit, notProved, quoted, timeText
 
 if TYPE_CHECKING:
     from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
@@ -156,15 +155,6 @@ def readKeyFile(path: Path) -> Sequence[CoseKey]:
         raise CommandError(f"{path}: {error}") from None
 
 
-def notProved(console: Console, error: ProofInvalid, asJson: bool) -> int:
-    """Tell why something is not proved."""
-    if asJson:
-        console.say(json.dumps({"proved": False, "reason": str(error)}))
-    else:
-        console.say(f"NOT PROVED: {quoted(str(error))}")
-    return Exit.BAD
-
-
 @frozen
 class ProvedStatement:
     """
@@ -185,7 +175,7 @@ class ProvedStatement:
     def show(self, console: Console, asJson: bool) -> int:
         """Tell what is proved."""
         if asJson:
-            console.say(json.dumps(self._fields()))
+            console.sayJson(self._fields())
         else:
             for line in self._lines():
                 console.say(line)

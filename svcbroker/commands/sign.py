@@ -5,7 +5,6 @@ them.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -117,7 +116,7 @@ def signCommand(
         signedAt=int(time.time() * 1000) if signedAt is None else signedAt,
         expectedSequence=expect,
     )
-    console.say(json.dumps(parameters))
+    console.sayJson(parameters)
     return Exit.GOOD
 
 

@@ -4,7 +4,6 @@ C{svcbroker admin subscription}: the durable subscriptions and MQTT sessions of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ import click
 from .arguments import jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, listRecords, operatorCommand
-from .terminal import CommandError, Console, Exit, counted, quoted, showTable
+from .terminal import CommandError, Console, Exit, counted, quoted, showRecord, showTable
 
 TYPES: Final = ("STOMP", "MQTT")
 
@@ -36,7 +35,7 @@ _TYPE_HELP: Final = """\
 def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> int:
     records = [*_records(daemon, TYPES, owner)]
     if asJson:
-        console.say(json.dumps(records))
+        console.sayJson(records)
     elif records:
         showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
     else:
@@ -63,7 +62,7 @@ def _reset(console: Console, daemon: Daemon, type: str, id: str, offset: str, as
     answer = daemon.call(
         "subscriptions/reset", groupId=daemon.group, interfaceType=type, id=id, offset=offset
     )
-    console.say(json.dumps(answer) if asJson else "reset")
+    showRecord(console, answer, ["reset"], asJson)
     return Exit.GOOD
 
 
@@ -106,7 +105,7 @@ def _delete(
                 interfaceType=each,
                 ids=those[first : first + _DELETED_AT_ONCE],
             )
-    console.say(json.dumps(count) if asJson else f"deleted: {count}")
+    showRecord(console, count, [f"deleted: {count}"], asJson)
     return Exit.GOOD
 
 

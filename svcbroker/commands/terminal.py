@@ -69,6 +69,10 @@ class Console:
         """Write a line of the results."""
         self.output.write(f"{line}\n")
 
+    def sayJson(self, value: Any) -> None:
+        """Write a value as a line of JSON."""
+        self.say(json.dumps(value))
+
     def warn(self, line: str) -> None:
         """Write a line that belongs to no result."""
         self.errors.write(f"{line}\n")
@@ -116,6 +120,19 @@ def printable(text: str) -> str:
 def quoted(text: str) -> str:
     """The same of a text that is cut short where it is long."""
     return printable(text[:LONGEST] + ("..." if len(text) > LONGEST else ""))
+
+
+def notProved(console: Console, error: Exception, asJson: bool, says: str = "proved") -> int:
+    """
+    Tell why something is not proved.
+
+    @param says: the member of the JSON that says whether it is.
+    """
+    if asJson:
+        console.sayJson({says: False, "reason": str(error)})
+    else:
+        console.say(f"NOT PROVED: {quoted(str(error))}")
+    return Exit.BAD
 
 
 def contentText(content: bytes) -> str:
@@ -197,9 +214,7 @@ def showTable(
     )
 
 
-def showRecord(
-    console: Console, record: Mapping[str, Any], lines: Iterable[str], asJson: bool
-) -> None:
+def showRecord(console: Console, record: Any, lines: Iterable[str], asJson: bool) -> None:
     """
     Show the result of a command: as a line of JSON, or in lines for people.
     """

@@ -5,7 +5,6 @@ operator calls.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -26,7 +25,17 @@ from ..net.history import DAY
 from .arguments import Decimal, Whole, jsonOption, options
 from .clientcommand import connectedCommand
 from .operatorcommand import Daemon, operated, operatorCommand
-from .terminal import CommandError, Console, Exit, counted, isPlain, quoted, showTable, timeText
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    counted,
+    isPlain,
+    quoted,
+    showRecord,
+    showTable,
+    timeText,
+)
 
 SHOWN: Final = 10
 """The most subscriptions and webhooks that are kept: those that are furthest behind."""
@@ -504,16 +513,14 @@ def command(
     """Sample and show, until the user quits."""
     if history is not None:
         told = daemon.call("history/show", seconds=history)
-        for line in [json.dumps(told)] if asJson else historyLines(told):
-            console.say(line)
+        showRecord(console, told, historyLines(told), asJson)
         return Exit.GOOD
     sampler = Sampler(daemon, metrics, time.time)
     if once or asJson or not _isTerminal(console):
         while True:
             time.sleep(interval)
             found = sampler.sample()
-            for line in [json.dumps(asdict(found))] if asJson else lines(found):
-                console.say(line)
+            showRecord(console, asdict(found), lines(found), asJson)
             console.output.flush()
             if once:
                 return Exit.GOOD
@@ -588,7 +595,7 @@ def incidentsCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
     """Show the daemon's list."""
     found = daemon.call("incidents/list")
     if asJson:
-        console.say(json.dumps(found))
+        console.sayJson(found)
         return Exit.GOOD
     rows = [
         (timeText(each["at"]), each["name"], each["groupId"] or "-", each["file"], each["text"])

@@ -4,7 +4,6 @@ C{svcbroker verify}: checks a proof offline, against a trusted genesis or checkp
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +54,16 @@ from .prooftext import (
     witnessedFields,
     witnessedTopicLines,
 )
-from .terminal import CommandError, Console, Exit, progressBar, quoted, reported, timeText
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    notProved,
+    progressBar,
+    quoted,
+    reported,
+    timeText,
+)
 
 if TYPE_CHECKING:
     from ..proofs.bundle import Stamp
@@ -223,7 +231,7 @@ def command(
         else:
             found, lines = _event(data, kind, chain, checkpoints, names, identities)
     except ProofInvalid as error:
-        return _refuse(console, str(error), asJson)
+        return notProved(console, error, asJson)
     # One operator has all keys of such a ledger.
     isOpen = not found.get("witnesses", values or node) and found.get("ledger") in ("pbft", None)
     _tell(console, found, lines, trusted, isOpen, asJson)
@@ -265,9 +273,9 @@ def _tell(
     @param isOpen: whether the proof leaves room for another history.
     """
     if asJson:
-        notProved = ["that there is no other history"] if isOpen else []
-        told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}
-        console.say(json.dumps(told))
+        left = ["that there is no other history"] if isOpen else []
+        told = {"proved": True, **found, "trusted": trusted, "notProved": left}
+        console.sayJson(told)
         return
     for line in lines:
         console.say(line)
@@ -324,14 +332,6 @@ def _attested(data: bytes, node: str, contract: str, block: bytes | None) -> tup
     return Checkpoint(height, found.hash), because
 
 
-def _refuse(console: Console, reason: str, asJson: bool) -> int:
-    if asJson:
-        console.say(json.dumps({"proved": False, "reason": reason}))
-    else:
-        console.say(f"NOT PROVED: {quoted(reason)}")
-    return Exit.BAD
-
-
 def isBundle(proof: str) -> bool:
     """Whether a file is a bundle: a ZIP archive."""
     if proof == "-":
@@ -366,7 +366,7 @@ def _checkBundle(
             certificates = readRoots(roots)
             stamps = {name: bundle.stamp(name, certificates) for name in bundle.proofs}
     except (Malformed, ProofInvalid, StampRefused) as error:
-        return _refuse(console, str(error), asJson)
+        return notProved(console, error, asJson)
     trusted = "the bundle's own policy" if policyPath is None else f"the policy in {policyPath}"
     if policyPath is None:
         console.warn("the policy is the bundle's own: compare its keys, or give --policy")
@@ -382,7 +382,7 @@ def _checkBundle(
         ]
         sides = [*sideLines([each.event for each in found], names)]
         more = {"receipts": sides} if sides else {}
-        console.say(json.dumps({"proved": True, "events": told, "trusted": [trusted], **more}))
+        console.sayJson({"proved": True, "events": told, "trusted": [trusted], **more})
         return Exit.GOOD
     for line in sideLines([each.event for each in found], names):
         console.say(line)

@@ -4,7 +4,6 @@ C{svcbroker webhook}: the webhooks of a running daemon.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ import click
 from .arguments import EVENT, ParsedType, jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, listRecords, operatorCommand
-from .terminal import Console, Exit, counted, quoted, showTable, timeText
+from .terminal import Console, Exit, counted, quoted, showRecord, showTable, timeText
 
 _ACTIONS: Final = (
     ("pause", "paused", "Send nothing, also after restarts, until they are resumed."),
@@ -32,7 +31,7 @@ _IDS: Final = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> int:
     records = [*_records(daemon, ids)]
     if asJson:
-        console.say(json.dumps(records))
+        console.sayJson(records)
     elif records:
         showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
     else:
@@ -56,8 +55,7 @@ def _change(
 ) -> int:
     for id in ids:
         daemon.call(f"webhooks/{action}", subscriptionId=id, eventId=event)
-    for line in [json.dumps(ids)] if asJson else [f"{done}: {id}" for id in ids]:
-        console.say(line)
+    showRecord(console, ids, [f"{done}: {id}" for id in ids], asJson)
     return Exit.GOOD
 
 
@@ -105,8 +103,7 @@ def _replay(
         lines.append(
             f"not acknowledged: {events[len(taken)]}; svcbroker webhook list {id} says why"
         )
-    for line in [json.dumps(taken)] if asJson else lines:
-        console.say(line)
+    showRecord(console, taken, lines, asJson)
     return Exit.GOOD if len(taken) == len(events) else Exit.BAD
 
 
@@ -146,8 +143,7 @@ def _rotateKey(console: Console, daemon: Daemon, overlap: int, asJson: bool) -> 
         + (f", until {timeText(each['until'])}" if each["until"] is not None else "")
         for each in keys
     ]
-    for line in [json.dumps(keys)] if asJson else lines:
-        console.say(line)
+    showRecord(console, keys, lines, asJson)
     return Exit.GOOD
 
 

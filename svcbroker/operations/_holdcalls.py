@@ -148,8 +148,8 @@ class HeldRangeResult(Struct, frozen=True):
 
 class ErasurePreviewResult(Struct, frozen=True):
     """
-    What an erasure would do: how many events it would erase, how many are held, and by which cases:
-    the first thousand ranges.
+    The preview of an erasure: how many events it would erase, how many are held, and by which
+    cases: the first thousand ranges.
     """
 
     erasable: int

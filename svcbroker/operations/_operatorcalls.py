@@ -424,7 +424,7 @@ class RetentionResult(
     rename={"age": "seconds", "height": "blockNumber", "erased": "erasedCount"},
 ):
     """
-    How far the old events are erased, of the topics that some patterns match: for how many seconds
+    The progress of erasing old events of the topics that some patterns match: for how many seconds
     they are kept; the block up to which the log was searched; how many events were erased since
     the start of the broker; and why the last search failed, or an empty text.
     """

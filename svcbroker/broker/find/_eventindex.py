@@ -147,7 +147,7 @@ class Run:
 
     @property
     def level(self) -> int:
-        """How large it is: each level has runs of so many times as many rows."""
+        """Its size: each level has runs of so many times as many rows."""
         level, size = 0, RUN_ROWS
         while self.count > size:
             level, size = level + 1, size * FEW_RUNS

@@ -144,7 +144,7 @@ def _makeIndex(services: Services, ledger: ILedger, names: tuple[str, ...]) -> E
 
 
 def _bounds(options: FindOptions, sizing: Sizing) -> Iterator[Bound]:
-    """What is in memory of the rows of the last blocks."""
+    """The bounds of the rows of the last blocks that are in memory."""
     holders = [
         *within(
             "svcbroker.broker.find._groupindex.GroupIndex",

@@ -464,12 +464,12 @@ class MqttConnection:
 
     @property
     def window(self) -> int:
-        """How many deliveries may wait for an acknowledgement; 0 before the client is let in."""
+        """The most deliveries that may wait for an answer; 0 before the client is let in."""
         return 0 if self._handshake is None else self._handshake.window
 
     @property
     def sent(self) -> int:
-        """How many messages the client has sent to be published."""
+        """The number of messages that the client has sent to be published."""
         return 0 if self._receiving is None else self._receiving.sent
 
     # Keep alive.

@@ -169,7 +169,7 @@ class Deliveries:
 
     @property
     def window(self) -> int:
-        """How many messages may wait for an acknowledgement; those of AUTO need none."""
+        """The most messages that may wait for an acknowledgement; those of AUTO need none."""
         windows = (each.window for each in self._byNumber.values())
         return sum(each.prefetch for each in windows if each is not None)
 
@@ -422,7 +422,7 @@ class StompSession:
 
     @property
     def window(self) -> int:
-        """How many messages may wait for an acknowledgement of the client."""
+        """The most messages that may wait for an acknowledgement of the client."""
         return self._deliveries.window
 
     # What comes in.

@@ -4,7 +4,6 @@ C{svcbroker bench}: measures how many events a broker takes in, and how long eac
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -176,7 +175,7 @@ def command(
     found = _figures(measured)
     if asJson:
         fields = {"over": over, "connections": connections, "topic": topic, "size": size}
-        console.say(json.dumps({**fields, "batch": batch or 1, **found}))
+        console.sayJson({**fields, "batch": batch or 1, **found})
         return Exit.GOOD
     for label, text in (
         ("events/s", f"{found['rate']:,.0f}"),

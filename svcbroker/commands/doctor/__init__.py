@@ -9,7 +9,6 @@ findings, which look at nothing else. L{BrokerCheck} calls them all.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from typing import Any
@@ -85,13 +84,13 @@ def command(console: Console, settings: Any, asJson: bool, isStrict: bool, isQui
     for finding in check.findings():
         counts[finding.level] += 1
         if asJson:
-            console.say(json.dumps(_fields(finding)))
+            console.sayJson(_fields(finding))
         elif finding.level is not Level.GOOD or not isQuiet:
             _tell(finding, console)
     problems, warnings = counts[Level.PROBLEM], counts[Level.WARNING]
     if asJson:
         summary = {"problems": problems, "warnings": warnings, "good": counts[Level.GOOD]}
-        console.say(json.dumps(summary))
+        console.sayJson(summary)
     else:
         console.say(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
     return Exit.BAD if problems or (warnings and isStrict) else Exit.GOOD

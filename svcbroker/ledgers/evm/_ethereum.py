@@ -258,7 +258,7 @@ class KeystoreError(ValueError):
 
 
 class _Derivation(Struct, kw_only=True):
-    """How a password becomes a key."""
+    """The derivation of a key from a password."""
 
     dklen: int = _SIZE
     salt: str
@@ -270,7 +270,7 @@ class _Derivation(Struct, kw_only=True):
 
 
 class _Vector(Struct):
-    """Where the cipher begins."""
+    """The beginning of the cipher."""
 
     iv: str
 

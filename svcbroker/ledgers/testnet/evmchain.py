@@ -43,7 +43,7 @@ _TIMEOUT: Final = 60.0
 
 
 class _Secrets(Struct):
-    """What polygon-edge tells of the keys of a validator."""
+    """The keys of a validator, as polygon-edge tells them."""
 
     node_id: str
 
