@@ -28,7 +28,7 @@ from ..errors import (
 )
 from ..interfaces import Action, GrantLine
 from ._declarations import AFTER, GROUP, TOPIC_ERRORS, Operation, Parameter, Result
-from ._results import BOOLEAN, envelope, utc
+from ._results import BOOLEAN, envelope, recordOf, utc
 from ._types import NumberType, OffsetType, ParameterType
 
 _ACTIONS: Final = {each.value: each for each in Action}
@@ -128,19 +128,10 @@ def _accountsOf(page: broker.AccountPage) -> AccountsResult:
 
 
 def _account(status: AccountStatus, lines: list[GrantLine]) -> AccountResult:
-    quotas = status.quotas
     return AccountResult(
         account=status.name,
         grants=[GrantResult(each.text, each.role) for each in lines],
-        limits=AccountLimits(
-            publishes=quotas.publishes,
-            bytes=quotas.bytes,
-            connections=quotas.connections,
-            subscriptions=quotas.subscriptions,
-            sessions=quotas.sessions,
-            retained=quotas.retained,
-            inflight=quotas.inflight,
-        ),
+        limits=recordOf(AccountLimits)(status.quotas),
         **status.used,
     )
 

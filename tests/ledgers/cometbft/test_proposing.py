@@ -36,11 +36,9 @@ class ProposingTestCase(SynchronousTestCase):
     This broker, another one, and the proposals of this one's node.
     """
 
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.broker, self.other = Broker(), Broker(1, sponsor=2)
-        self.handed: list[bytes] = []
-        self.outbox = Outbox(
+    def makeOutbox(self) -> Outbox:
+        """An outbox of the broker."""
+        return Outbox(
             clock=self.clock,
             broadcast=self.broadcast,
             maxBytes=10**6,
@@ -51,6 +49,12 @@ class ProposingTestCase(SynchronousTestCase):
             areUsed=lambda given: False,
             renumber=self.broker.transactions.renumber,
         )
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.broker, self.other = Broker(), Broker(1, sponsor=2)
+        self.handed: list[bytes] = []
+        self.outbox = self.makeOutbox()
         self.outbox.begin(self.broker.batches, 0)
         self.machine = ChainMachine(GENESIS.state(), GENESIS.header())
 
@@ -175,17 +179,7 @@ class OwnTests(ProposingTestCase):
 
     def test_closedOutboxProposesNothingNew(self) -> None:
         """After the end nothing new is proposed."""
-        outbox = Outbox(
-            clock=self.clock,
-            broadcast=self.broadcast,
-            maxBytes=10**6,
-            batchBytes=10**5,
-            batchCount=10,
-            window=3,
-            interval=INTERVAL,
-            areUsed=lambda given: False,
-            renumber=self.broker.transactions.renumber,
-        )
+        outbox = self.makeOutbox()
         outbox.add([self.broker.make(OpenTopic(topic="u"))])
         self.assertEqual(outbox.propose(), [])
 
