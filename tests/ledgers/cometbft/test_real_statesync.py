@@ -44,6 +44,8 @@ EVENTS = 300
 INTERVAL = 20
 TOPIC = "of the time before"
 LARGE = "of large events"
+PATIENT = evolve(TUNING, propose=5.0, vote=1.0)
+"""Timeouts for a busy machine: all engines are there, so that no round has to be given up."""
 
 
 @implementer(ISubscriber)
@@ -71,7 +73,7 @@ class JoiningTests(TestCase):
     timeout = 2 * TIMEOUT
 
     def setUp(self) -> None:
-        self.network = Network(self, 4, hasPorts=True)
+        self.network = Network(self, 4, hasPorts=True, tuning=PATIENT)
         self.addCleanup(self.network.stop)
         for node in self.network.nodes:
             # So that there are some, and several kinds of heights, within seconds.
@@ -130,7 +132,7 @@ class JoiningTests(TestCase):
             [each.plan.peer(readKeys(each.plan.home)) for each in self.network.nodes],
             os.urandom,
             stateSync=sync,
-            tuning=TUNING,
+            tuning=PATIENT,
         )
         self.network.nodes.append(node)
         await node.start()

@@ -92,6 +92,7 @@ class Tuning:
     commit: float = 0.02
     propose: float = 0.06
     vote: float = 0.01
+    growth: float = 0.2
     flush: float = 0.001
     gossip: float = 0.002
     rate: int = 64 * 1024 * 1024
@@ -103,7 +104,7 @@ class Tuning:
 
 PROFILES: Final[Mapping[str, Tuning]] = {
     "lan": Tuning(),
-    "wan": Tuning(propose=2.0, vote=0.5, rate=20 * 1024 * 1024),
+    "wan": Tuning(propose=2.0, vote=0.5, growth=0.5, rate=20 * 1024 * 1024),
 }
 """
 Timeouts by the name of the profile: C{lan} for round-trip times up to some 20 ms, C{wan} for up to
@@ -251,11 +252,11 @@ def _consensus(config: EngineConfig) -> dict[str, object]:
     tuning = config.tuning
     return {
         "timeout_propose": _span(tuning.propose),
-        "timeout_propose_delta": _span(tuning.propose),
+        "timeout_propose_delta": _span(tuning.growth),
         "timeout_prevote": _span(tuning.vote),
-        "timeout_prevote_delta": _span(tuning.vote),
+        "timeout_prevote_delta": _span(tuning.growth),
         "timeout_precommit": _span(tuning.vote),
-        "timeout_precommit_delta": _span(tuning.vote),
+        "timeout_precommit_delta": _span(tuning.growth),
         "timeout_commit": _span(tuning.commit),
         "create_empty_blocks": tuning.emptyBlocks,
         "create_empty_blocks_interval": "0s",
