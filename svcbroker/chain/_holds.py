@@ -28,6 +28,8 @@ from ..model import (
 from ._encoding import ADDRESS_SIZE, U16, Malformed, Reader
 
 _EVENT = struct.Struct(f">{ADDRESS_SIZE}sQ")
+_FEW_RANGES = 32
+"""The most ranges that are looked for one by one in each hold."""
 _SEPARATOR, _ONE_LEVEL, _ALL_BELOW = "/", "+", "#"
 
 
@@ -255,7 +257,15 @@ class Holds:
         @param ranges: pairs of the first and the last sequence number, rising.
         """
         yield from self._casesOfTopic(topic)
-        for case, sequences in self._events.get(address, {}).items():
+        held = self._events.get(address)
+        if not held:
+            return
+        if len(ranges) > _FEW_RANGES:
+            # An erasure has at most MAX_ERASED numbers: a set of them asks each hold once.
+            numbers = {each for first, last in ranges for each in range(first, last + 1)}
+            yield from (case for case, some in held.items() if not numbers.isdisjoint(some))
+            return
+        for case, sequences in held.items():
             for first, last in ranges:
                 at = bisect_left(sequences, first)
                 if at < len(sequences) and sequences[at] <= last:

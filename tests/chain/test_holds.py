@@ -69,6 +69,18 @@ class HoldsTests(ChainTestCase):
     The holds in force.
     """
 
+    def test_manyRangesAreFoundAsFew(self) -> None:
+        """A hold of one of them is found, at the first, the last, and in between."""
+        ranges = [(10 * number, 10 * number + 1) for number in range(1, 1025)]
+        for held, expected in (([10], 1), ([10241], 1), ([4, 5001], 1), ([9, 12, 10242], 0)):
+            holds = Holds()
+            holds.apply(changeOf(hold("a", (), [(ADDRESS, each) for each in held])))
+            holds.apply(changeOf(hold("b", (), [(b"b" * 20, 10)])))
+            found = [*holds.casesOf("t", ADDRESS, ranges)]
+            self.assertEqual(found, ["a"] * expected)
+            few = {case for each in ranges for case in holds.casesOf("t", ADDRESS, [each])}
+            self.assertEqual(set(found), few)
+
     @few
     @given(st.lists(st.lists(PATTERNS, min_size=1, max_size=4), max_size=5), NAMES, st.data())
     def test_patternsMatchAsReference(
