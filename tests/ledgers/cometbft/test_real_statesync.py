@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
@@ -40,8 +41,10 @@ from svcbroker.testing._fixtures import MAX_CONTENT
 from .network import TUNING, Network, Node, reactor, until
 from .realengine import TIMEOUT
 
-EVENTS = 300
-INTERVAL = 20
+EVENTS = 120
+INTERVAL = 10
+PAUSE = 1.0
+"""Seconds between two publishes while a node joins: each block costs four engines a vote."""
 TOPIC = "of the time before"
 LARGE = "of large events"
 PATIENT = evolve(TUNING, propose=5.0, vote=1.0)
@@ -70,7 +73,7 @@ class JoiningTests(TestCase):
     Four nodes with a chain, and a fifth one.
     """
 
-    timeout = 2 * TIMEOUT
+    timeout = 4 * TIMEOUT
 
     def setUp(self) -> None:
         self.network = Network(self, 4, hasPorts=True, tuning=PATIENT)
@@ -195,6 +198,7 @@ class JoiningTests(TestCase):
         while not joining.called:
             # Nobody waits for the new one.
             receipts += await self.publish(12)
+            await deferLater(reactor, PAUSE)
         node = await joining
         reader = await self.follow(node)
         await self.check(node, receipts)
