@@ -24,11 +24,11 @@ from ..model import (
 from ..net.budgets import WorkBudget
 from ..net.deferreds import asDeferred
 from ._collaborators import ISubscriptionDirectory, ReadRequest
-from ._eventholds import ErasurePreview, Ranges, countOf, heldError, heldOf, withoutHeld
+from ._eventholds import ErasurePreview, Ranges, countOf, findHeld
 from ._groups import Groups, TimeoutQueue, checkTopic
 
 _AT_ONCE: Final = 16
-"""The number of erasures that are submitted together."""
+"""The most erasures that are submitted together; they have L{MAX_RANGES} ranges at the most."""
 _EVENTS_AT_ONCE: Final = 20
 """The number of events that are looked up between two looks at the time: some ms."""
 
@@ -63,6 +63,20 @@ def erasuresOf(
                 gathered, room = [], MAX_ERASED
     if gathered:
         yield EraseEvents(topic=topic, ranges=gathered, account=account, reason=reason)
+
+
+def _batches(erasures: Iterable[EraseEvents]) -> Iterator[Sequence[EraseEvents]]:
+    """Erasures that are submitted together. All of a block are compared with the holds at once."""
+    batch: list[EraseEvents] = []
+    room = MAX_RANGES
+    for erasure in erasures:
+        if len(batch) == _AT_ONCE or len(erasure.ranges) > room:
+            yield batch
+            batch, room = [], MAX_RANGES
+        batch.append(erasure)
+        room -= len(erasure.ranges)
+    if batch:
+        yield batch
 
 
 class EventErasing:
@@ -122,20 +136,17 @@ class EventErasing:
         @raise TransactionFailed: the chain refused. Some may have been erased.
         """
         ledger, found = await self._find(principal, groupId, events, topic, first, last, before)
-        held = heldOf(ledger, found)
-        if held:
-            free = withoutHeld(found, held)
-            if not exceptHeld:
-                raise heldError(held, countOf(found) - countOf(free))
-            found = free
-        erasures = [
+        held = await findHeld(ledger, found, self._work)
+        if held.count and not exceptHeld:
+            raise held.error()
+        erasures = (
             erasure
-            for each, ranges in found.items()
+            for each, ranges in held.free.items()
             for erasure in erasuresOf(each, ranges, principal.name, reason)
-        ]
-        for start in range(0, len(erasures), _AT_ONCE):
-            await self._submit(ledger, erasures[start : start + _AT_ONCE])
-        return countOf(found)
+        )
+        for some in _batches(erasures):
+            await self._submit(ledger, some)
+        return countOf(found) - held.count
 
     @asDeferred
     async def preview(
@@ -154,9 +165,9 @@ class EventErasing:
         @raise BrokerError: as for L{erase}.
         """
         ledger, found = await self._find(principal, groupId, events, topic, first, last, before)
-        held = heldOf(ledger, found)
-        erasable = countOf(withoutHeld(found, held))
-        return ErasurePreview(erasable=erasable, held=held, heldCount=countOf(found) - erasable)
+        held = await findHeld(ledger, found, self._work)
+        erasable = countOf(found) - held.count
+        return ErasurePreview(erasable=erasable, held=held.shown, heldCount=held.count)
 
     async def _find(
         self,
@@ -251,8 +262,7 @@ class EventErasing:
             assert outcome is not None
             if outcome.execution is Execution.HELD:
                 # A hold came in between.
-                found = {erasure.topic: erasure.ranges}
-                held = heldOf(ledger, found)
-                raise heldError(held, countOf(found) - countOf(withoutHeld(found, held)))
+                held = await findHeld(ledger, {erasure.topic: erasure.ranges}, self._work)
+                raise held.error()
             if outcome.execution is not Execution.DONE:
                 raise TransactionFailed()

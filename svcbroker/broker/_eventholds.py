@@ -4,10 +4,14 @@ Holds: keeping events from being erased until they are released, by transactions
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Final
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from ..access import Principal
 from ..errors import EventErased, EventHeld, LedgerUnavailable, ParameterInvalid, TransactionFailed
@@ -35,8 +39,14 @@ from ._groups import Groups, TimeoutQueue, checkTopicFilter
 
 _EVENTS_AT_ONCE: Final = 20
 """The number of events that are looked up between two looks at the time: some ms."""
+_HOLDS_AT_ONCE: Final = 8
+"""The number of holds that are begun between two looks at the time: some ms."""
+_RANGES_AT_ONCE: Final = 500
+"""The number of held ranges that are looked at between two looks at the time: some ms."""
 _SHOWN_CASES: Final = 5
 """The number of cases that an error names."""
+SHOWN_RANGES: Final = 1000
+"""The most ranges of held events that a preview shows."""
 
 Ranges = Mapping[str, Sequence[tuple[int, int]]]
 """Pairs of the first and the last sequence number by topic, rising."""
@@ -48,7 +58,8 @@ class ErasurePreview:
     The effect that an erasure would have.
 
     @ivar erasable: how many of its events are not held.
-    @ivar held: the events that are held, by topic, and the cases that hold them.
+    @ivar held: the first of the events that are held, by topic, and the cases that hold them: at
+        most L{SHOWN_RANGES} ranges.
     @ivar heldCount: how many these are.
     """
 
@@ -57,58 +68,115 @@ class ErasurePreview:
     heldCount: int
 
 
-def heldOf(ledger: ILedger, found: Ranges) -> Mapping[str, Sequence[HeldRange]]:
+@define
+class HeldEvents:
     """
-    The events that are held, of some that are to be erased; topics without any are left out.
+    The events that are held, of some that are to be erased.
+
+    @ivar shown: the first of them by topic, with the cases that hold them.
+    @ivar count: how many they are.
+    @ivar cases: the cases that hold them.
+    @ivar free: the events that are not held.
+    """
+
+    shown: dict[str, list[HeldRange]] = field(factory=dict)
+    count: int = 0
+    cases: set[str] = field(factory=set)
+    free: dict[str, Iterable[tuple[int, int]]] = field(factory=dict)
+
+    def error(self) -> EventHeld:
+        """The error for events that may not be erased."""
+        cases = sorted(self.cases)
+        named = ", ".join(cases[:_SHOWN_CASES]) + (", ..." if len(cases) > _SHOWN_CASES else "")
+        what = "1 event is" if self.count == 1 else f"{self.count} events are"
+        return EventHeld(f"{what} held and not erased: case {named}")
+
+
+async def findHeld(ledger: ILedger, found: Ranges, work: WorkBudget) -> HeldEvents:
+    """
+    Find the events that are held, of some that are to be erased. A thousand holds may name a
+    thousand events each, so it takes turns.
 
     @param found: those that are to be erased.
+    @param work: says when there is time for more.
     """
+    held = HeldEvents()
     holding: IHoldLedger | None = IHoldLedger(ledger, None)
-    if holding is None:
-        return {}
-    held = {
-        topic: [each for first, last in ranges for each in holding.heldRanges(topic, first, last)]
-        for topic, ranges in found.items()
-    }
-    return {topic: ranges for topic, ranges in held.items() if ranges}
-
-
-def withoutHeld(found: Ranges, held: Mapping[str, Sequence[HeldRange]]) -> Ranges:
-    """
-    The events of some ranges that are not held.
-
-    @param held: those that are, rising in each topic.
-    """
-    left: dict[str, list[tuple[int, int]]] = {}
+    room = SHOWN_RANGES
+    lane = work.lane()
     for topic, ranges in found.items():
-        kept = left.setdefault(topic, [])
-        for first, last in ranges:
-            for each in held.get(topic, ()):
-                if each.last < first or each.first > last:
-                    continue
-                if each.first > first:
-                    kept.append((first, each.first - 1))
-                first = max(first, each.last + 1)
-            if first <= last:
-                kept.append((first, last))
-    return {topic: ranges for topic, ranges in left.items() if ranges}
+        holds = () if holding is None else holding.heldRanges(topic, ranges)
+        begun = []
+        for number, some in enumerate(holds, 1):
+            begun += [chain([first], some) for first in islice(some, 1)]
+            if not number % _HOLDS_AT_ONCE:
+                await lane.turn(isWrite=False)
+        left = _Left(ranges)
+        for number, each in enumerate(merge(*begun, key=attrgetter("first", "case")), 1):
+            held.cases.add(each.case)
+            held.count += left.without(each)
+            if room:
+                room -= 1
+                held.shown.setdefault(topic, []).append(each)
+            if not number % _RANGES_AT_ONCE:
+                await lane.turn(isWrite=False)
+        if left.end():
+            held.free[topic] = left
+    lane.end()
+    return held
+
+
+class _Left:
+    """
+    What is left of some ranges: pairs of the first and the last sequence number, rising. A hundred
+    thousand tuples would hold the collector too long.
+    """
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._ranges = iter(ranges)
+        self._first, self._last = next(self._ranges, (1, 0))
+        self._firsts, self._lasts = array("Q"), array("Q")
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def without(self, held: HeldRange) -> int:
+        """
+        Leave out what is held.
+
+        @param held: within one of the ranges, and does not begin before the one before it.
+        @return: how many events this is that were not left out before.
+        """
+        while held.first > self._last:
+            self._keep(self._last)
+            self._first, self._last = next(self._ranges)
+        self._keep(held.first - 1)
+        count = max(0, held.last + 1 - self._first)
+        self._first += count
+        return count
+
+    def end(self) -> bool:
+        """
+        Keep all that no hold was told of.
+
+        @return: whether something is left.
+        """
+        self._keep(self._last)
+        for first, last in self._ranges:
+            self._firsts.append(first)
+            self._lasts.append(last)
+        return bool(self._firsts)
+
+    def _keep(self, last: int) -> None:
+        if self._first <= last:
+            self._firsts.append(self._first)
+            self._lasts.append(last)
+            self._first = last + 1
 
 
 def countOf(found: Ranges) -> int:
     """The number of events in some ranges."""
     return sum(last - first + 1 for ranges in found.values() for first, last in ranges)
-
-
-def heldError(held: Mapping[str, Sequence[HeldRange]], count: int) -> EventHeld:
-    """
-    The error for events that may not be erased.
-
-    @param count: how many they are.
-    """
-    cases = sorted({each.case for ranges in held.values() for each in ranges})
-    named = ", ".join(cases[:_SHOWN_CASES]) + (", ..." if len(cases) > _SHOWN_CASES else "")
-    what = "1 event is" if count == 1 else f"{count} events are"
-    return EventHeld(f"{what} held and not erased: case {named}")
 
 
 class EventHolding:

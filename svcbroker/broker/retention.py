@@ -297,14 +297,18 @@ class _Found:
             if event.isErased or not self._search.matches(event.topic):
                 continue
             sequence = event.eventId.sequence
-            if self._holding is not None and self._holding.heldRanges(
-                event.topic, sequence, sequence
-            ):
+            if self._isHeld(event.topic, sequence):
                 hasHeld = True
                 continue
             self.count += 1
             extendRanges(self._ranges.setdefault(event.topic, []), sequence)
         return hasHeld
+
+    def _isHeld(self, topic: str, sequence: int) -> bool:
+        if self._holding is None:
+            return False
+        holds = self._holding.heldRanges(topic, [(sequence, sequence)])
+        return any(True for held in holds for _ in held)
 
     def requests(self) -> Sequence[EraseEvents]:
         """Return the C{EraseEvents} requests for these ranges."""

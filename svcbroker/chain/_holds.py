@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from msgspec import Struct
 
@@ -22,7 +23,6 @@ from ..model import (
     MAX_REASON,
     HeldRange,
     checkHoldPattern,
-    extendRanges,
     isCase,
 )
 from ._encoding import ADDRESS_SIZE, U16, Malformed, Reader
@@ -272,22 +272,21 @@ class Holds:
                     yield case
                     break
 
-    def rangesOf(self, topic: str, address: bytes, first: int, last: int) -> Sequence[HeldRange]:
+    def rangesOf(
+        self, topic: str, address: bytes, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
         """
-        The events of a topic that are held, of those from C{first} to C{last}, rising.
+        The events of a topic that are held, of those in some ranges: for each hold those that it
+        names, rising. A step takes no longer than to look at the events of one hold. What is told
+        is of the holds that are in force now, not of those that are when an iterator is asked.
 
         @param topic: its name.
         @param address: its address.
+        @param ranges: pairs of the first and the last sequence number, rising.
         """
-        found = [
-            HeldRange(case=case, first=first, last=last) for case in set(self._casesOfTopic(topic))
-        ]
-        for case, sequences in self._events.get(address, {}).items():
-            ranges: list[tuple[int, int]] = []
-            for at in range(bisect_left(sequences, first), bisect_right(sequences, last)):
-                extendRanges(ranges, sequences[at])
-            found += [HeldRange(case=case, first=start, last=end) for start, end in ranges]
-        return sorted(found, key=lambda each: (each.first, each.case))
+        found = [_wholly(case, ranges) for case in set(self._casesOfTopic(topic))]
+        named = self._events.get(address, {}).items()
+        return found + [_named(case, sequences, ranges) for case, sequences in named]
 
     def _casesOfTopic(self, topic: str) -> Iterator[str]:
         """The cases that hold all events of a topic, by its name."""
@@ -304,3 +303,28 @@ class Holds:
         for level in levels:
             yield from level.rest
             yield from level.cases
+
+
+def _wholly(case: str, ranges: Sequence[tuple[int, int]]) -> Iterator[HeldRange]:
+    """The ranges, held by a case that holds all of their topic."""
+    return (HeldRange(case=case, first=first, last=last) for first, last in ranges)
+
+
+def _named(
+    case: str, sequences: Sequence[int], ranges: Sequence[tuple[int, int]]
+) -> Iterator[HeldRange]:
+    """The events in some ranges that a case names, as ranges."""
+    at = number = 0
+    while number < len(ranges):
+        first, last = ranges[number]
+        at = bisect_left(sequences, first, at)
+        if at == len(sequences):
+            return
+        start = end = sequences[at]
+        if start > last:
+            number = bisect_left(ranges, start, number + 1, key=itemgetter(1))
+            continue
+        while at < len(sequences) and sequences[at] == end <= last:
+            at += 1
+            end += 1
+        yield HeldRange(case=case, first=start, last=end - 1)

@@ -8,7 +8,7 @@ Many names: each is a small contract of its own, which few ledgers provide.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -438,13 +438,17 @@ class IHoldLedger(Interface):
         "passes over held events comes back to them when it has changed."
     )
 
-    def heldRanges(topic: str, first: int, last: int) -> Sequence[HeldRange]:
+    def heldRanges(topic: str, ranges: Sequence[tuple[int, int]]) -> Sequence[Iterator[HeldRange]]:
         """
-        The events of a topic that are held, of those from C{first} to C{last}, rising.
+        The events of a topic that are held, of those in some ranges: for each hold an iterator of
+        those that it names, rising, each within one of the ranges.
 
         The broker calls it before it has events erased, for every old event that retention looks
-        at, so it answers from memory. The chain decides: a hold may come in between.
+        at, so it answers from memory. A step of an iterator takes less than a millisecond, and the
+        iterators tell of the holds that are in force now. The chain decides: a hold may come in
+        between.
 
+        @param ranges: pairs of the first and the last sequence number, rising.
         @param topic: the name of a topic, which may never have been opened.
         @raise svcbroker.errors.LedgerUnavailable: the ledger is stopped, or has no chain yet.
         """

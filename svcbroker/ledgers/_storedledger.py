@@ -10,7 +10,15 @@ import os
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import wraps
 from itertools import pairwise
 from pathlib import Path
@@ -886,9 +894,11 @@ class StoredLedger:
         self._checkOpen()
         return self._state.holds.released
 
-    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+    def heldRanges(
+        self, topic: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
         self._checkOpen()
-        return heldRangesOf(self._state, topic, first, last)
+        return heldRangesOf(self._state, topic, ranges)
 
     def listHolds(
         self, offset: int, limit: int, *, case: str | None = None

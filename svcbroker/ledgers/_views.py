@@ -4,7 +4,7 @@ Conversions of the chain's transactions and receipts to values of the model, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import evolve
@@ -515,11 +515,13 @@ def releasedRecord(
     return evolve(_holdRecord(state, hold, case), release=ending)
 
 
-def heldRangesOf(state: ChainState, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+def heldRangesOf(
+    state: ChainState, topic: str, ranges: Sequence[tuple[int, int]]
+) -> Sequence[Iterator[HeldRange]]:
     """See L{IHoldLedger.heldRanges<svcbroker.interfaces.IHoldLedger.heldRanges>}."""
     if not len(state.holds):
         return ()
-    return state.holds.rangesOf(topic, topicAddress(state.chain, topic), first, last)
+    return state.holds.rangesOf(topic, topicAddress(state.chain, topic), ranges)
 
 
 def blockRecordOf(header: Header) -> BlockRecord:

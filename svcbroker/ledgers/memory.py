@@ -233,8 +233,10 @@ class MemoryLedger:
     def latestRelease(self) -> int:
         return self._state.holds.released
 
-    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
-        return heldRangesOf(self._state, topic, first, last)
+    def heldRanges(
+        self, topic: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
+        return heldRangesOf(self._state, topic, ranges)
 
     def listHolds(
         self, offset: int, limit: int, *, case: str | None = None

@@ -24,8 +24,6 @@ from ._types import EventIdType, NumberType, ParameterType
 _MAX_PAGE: Final = 100
 """The most holds in an answer: 16 patterns each."""
 _PLACE: Final = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
-_SHOWN_RANGES: Final = 1000
-"""The most ranges of held events in an answer."""
 
 
 MAX_EVENT_IDS: Final = 1000
@@ -206,9 +204,7 @@ def previewOf(preview: broker.ErasurePreview) -> ErasurePreviewResult:
         for topic, some in preview.held.items()
         for each in some
     ]
-    return ErasurePreviewResult(
-        erasable=preview.erasable, held=preview.heldCount, holds=ranges[:_SHOWN_RANGES]
-    )
+    return ErasurePreviewResult(erasable=preview.erasable, held=preview.heldCount, holds=ranges)
 
 
 _CASE: Final = Parameter(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
@@ -85,9 +85,11 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
         """See L{IHoldLedger}."""
         return IHoldLedger(self._ledger).latestRelease
 
-    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+    def heldRanges(
+        self, topic: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
         """See L{IHoldLedger.heldRanges}."""
-        return IHoldLedger(self._ledger).heldRanges(topic, first, last)
+        return IHoldLedger(self._ledger).heldRanges(topic, ranges)
 
     def listHolds(
         self, offset: int, limit: int, *, case: str | None = None

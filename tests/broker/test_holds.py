@@ -4,15 +4,22 @@ Tests of the operator calls that keep events from being erased.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import alsoProvides
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import _eventholds
-from svcbroker.broker._eventholds import countOf, withoutHeld
+from svcbroker.broker._eventholds import SHOWN_RANGES, HeldEvents, Ranges, findHeld
+from svcbroker.interfaces import IHoldLedger
 from svcbroker.model import AddHold, EventId, Execution, HeldRange, Receipt, ReleaseHold
+from svcbroker.net.budgets import WorkBudget
 from tests.broker.support import publishOne
 
 from ..access.support import principalOf
@@ -194,22 +201,77 @@ class HoldTests(FollowTestCase):
         self.refused(errors.TransactionFailed, self.add("case-1", patterns=["a"]))
 
 
-class RangeTests(FollowTestCase):
+class HeldLedger:
     """
-    Ranges without what is held.
+    A ledger of which nothing but the held ranges is asked.
     """
+
+    def __init__(self, *held: HeldRange) -> None:
+        self._held = held
+
+    def heldRanges(
+        self, topic: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
+        """See L{IHoldLedger.heldRanges}."""
+        return [self._inRanges(each, ranges) for each in self._held if topic != "free"]
+
+    @staticmethod
+    def _inRanges(held: HeldRange, ranges: Sequence[tuple[int, int]]) -> Iterator[HeldRange]:
+        for first, last in ranges:
+            if first <= held.last and last >= held.first:
+                within = (max(first, held.first), min(last, held.last))
+                yield HeldRange(case=held.case, first=within[0], last=within[1])
+
+
+class RangeTests(SynchronousTestCase):
+    """
+    Ranges of events, and what of them is held.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.work = WorkBudget(self.clock)
+
+    def find(self, found: Ranges, *held: HeldRange) -> Deferred[HeldEvents]:
+        ledger: Any = HeldLedger(*held)
+        alsoProvides(ledger, IHoldLedger)
+        return Deferred.fromCoroutine(findHeld(ledger, found, self.work))
+
+    def free(self, found: HeldEvents) -> Ranges:
+        return {topic: list(ranges) for topic, ranges in found.free.items()}
 
     def test_heldRangesAreLeftOut(self) -> None:
         """However they overlap."""
-        held = {
-            "a": [
+        found = self.successResultOf(
+            self.find(
+                {"a": [(1, 10), (12, 15), (17, 18)], "free": [(4, 4)]},
                 HeldRange(case="x", first=2, last=3),
                 HeldRange(case="y", first=3, last=5),
                 HeldRange(case="x", first=9, last=9),
-                HeldRange(case="z", first=12, last=20),
-            ],
-            "b": [HeldRange(case="x", first=1, last=9)],
-        }
-        found = withoutHeld({"a": [(1, 10), (12, 15)], "b": [(1, 9)], "c": [(4, 4)]}, held)
-        self.assertEqual(found, {"a": [(1, 1), (6, 8), (10, 10)], "c": [(4, 4)]})
-        self.assertEqual(countOf(found), 6)
+                HeldRange(case="z", first=12, last=16),
+            )
+        )
+        self.assertEqual(
+            self.free(found), {"a": [(1, 1), (6, 8), (10, 10), (17, 18)], "free": [(4, 4)]}
+        )
+        self.assertEqual((found.count, found.cases), (9, {"x", "y", "z"}))
+        shown = [(each.first, each.last) for each in found.shown["a"]]
+        self.assertEqual(shown, [(2, 3), (3, 5), (9, 9), (12, 15)])
+        found = self.successResultOf(
+            self.find({"a": [(2, 3)]}, HeldRange(case="x", first=1, last=9))
+        )
+        self.assertEqual((self.free(found), found.count), ({}, 2))
+
+    def test_manyHoldsTakeTurns(self) -> None:
+        """A thousand holds of each event are looked at in several turns; a thousand are shown."""
+        self.patch(self.clock, "seconds", count(0, 0.001).__next__)
+        self.work = WorkBudget(self.clock)
+        holds = [HeldRange(case=str(each), first=2, last=8) for each in range(1000)]
+        waiting = self.find({"a": [(1, 2), (4, 5), (8, 9)]}, *holds)
+        self.assertNoResult(waiting)
+        while not waiting.called:
+            self.clock.pump([0])
+        self.assertGreater(self.work.turns, 5)
+        found = self.successResultOf(waiting)
+        self.assertEqual((self.free(found), found.count), ({"a": [(1, 1), (9, 9)]}, 4))
+        self.assertEqual((len(found.cases), len(found.shown["a"])), (1000, SHOWN_RANGES))

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -259,9 +259,11 @@ class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ign
         """See L{IHoldLedger}."""
         return IHoldLedger(self._reader).latestRelease
 
-    def heldRanges(self, topic: str, first: int, last: int) -> Sequence[HeldRange]:
+    def heldRanges(
+        self, topic: str, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
         """See L{IHoldLedger.heldRanges}."""
-        return IHoldLedger(self._reader).heldRanges(topic, first, last)
+        return IHoldLedger(self._reader).heldRanges(topic, ranges)
 
     def listHolds(
         self, offset: int, limit: int, *, case: str | None = None
