@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from signal import SIGKILL
 from typing import Any
 
@@ -87,6 +88,9 @@ class JoiningTests(TestCase):
         nodes = self.network.nodes[:4]
         receipts: list[Receipt] = []
         while len(receipts) < count:
+            for node in nodes:
+                # On a busy machine engines lose each other, and find each other again.
+                await until(partial(self.isReady, node))
             receipts += await gatherResults(
                 [
                     submit(
@@ -99,6 +103,10 @@ class JoiningTests(TestCase):
                 consumeErrors=True,
             )
         return receipts
+
+    async def isReady(self, node: Node) -> bool:
+        """Whether a node takes events."""
+        return (await node.ledger.getHealth()).isReady
 
     async def begin(self) -> Sequence[Receipt]:
         """A network that has had events."""
