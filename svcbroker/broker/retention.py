@@ -4,7 +4,7 @@ Retention: erasing events by their age.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -292,23 +292,33 @@ class _Found:
 
         @return: whether some are.
         """
-        hasHeld = False
+        old: dict[str, list[int]] = {}
         for event in block.events:
-            if event.isErased or not self._search.matches(event.topic):
-                continue
-            sequence = event.eventId.sequence
-            if self._isHeld(event.topic, sequence):
-                hasHeld = True
-                continue
-            self.count += 1
-            extendRanges(self._ranges.setdefault(event.topic, []), sequence)
+            if not event.isErased and self._search.matches(event.topic):
+                old.setdefault(event.topic, []).append(event.eventId.sequence)
+        hasHeld = False
+        for topic, sequences in old.items():
+            held = self._heldOf(topic, sequences)
+            for sequence in sequences:
+                if sequence in held:
+                    hasHeld = True
+                    continue
+                self.count += 1
+                extendRanges(self._ranges.setdefault(topic, []), sequence)
         return hasHeld
 
-    def _isHeld(self, topic: str, sequence: int) -> bool:
-        if self._holding is None:
-            return False
-        holds = self._holding.heldRanges(topic, [(sequence, sequence)])
-        return any(True for held in holds for _ in held)
+    def _heldOf(self, topic: str, sequences: Sequence[int]) -> Container[int]:
+        """Those of some events of a topic that are held. Each hold is asked once."""
+        held: set[int] = set()
+        ranges: list[tuple[int, int]] = []
+        for sequence in sequences:
+            extendRanges(ranges, sequence)
+        for some in () if self._holding is None else self._holding.heldRanges(topic, ranges):
+            for each in some:
+                held.update(range(each.first, each.last + 1))
+            if len(held) == len(sequences):
+                break
+        return held
 
     def requests(self) -> Sequence[EraseEvents]:
         """Return the C{EraseEvents} requests for these ranges."""
