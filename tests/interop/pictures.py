@@ -24,9 +24,9 @@ _BAR: Final = 30
 _MONOSPACE: Final = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 _SANS: Final = "system-ui, 'DejaVu Sans', 'Segoe UI', Helvetica, Arial, sans-serif"
 _VARYING: Final = re.compile(
-    r"[0-9a-f]{10,}?(?=\d{4}-\d\d-\d\d)|[0-9a-f]{10,}…?|\w+(?=:notlaterthan)|\d+bytes"
-    r"|\d{4}-\d\d-\d\d[T ]?(\d\d:\d\d:\d\d(\.\d+)?Z?)?"
-    r"|validator\d,|(?<=[0-9a-f]{8}-\d)-\d+|(?<=block)\d+:?|(?<=Block)\d+|svcbroker\d\S*?(?=serves)"
+    r"[0-9a-f]{10,}…?|\w+(?=:notlaterthan)|\d+bytes|\d{4}-\d\d-\d\d[T ]?(\d\d:\d\d:\d\d(\.\d+)?Z?)?"
+    r"|validator\d,|(?<=[0-9a-f]{8}-\d)-(\d+?(?=\d{4}-\d\d-\d\d)|\d+)|(?<=block)\d+:?"
+    r"|(?<=Block)\d+|svcbroker\d\S*?(?=serves)"
 )
 
 _LAYOUT: Final = """
