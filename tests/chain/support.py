@@ -20,6 +20,7 @@ from svcbroker.chain import (
     ValidatorSet,
     changePayload,
 )
+from svcbroker.model import RESERVED_NAMES
 
 from .reference import VECTORS, Sent, isSigned
 
@@ -128,6 +129,10 @@ names = st.text(
 ).filter(lambda name: name.strip(" ") != "")
 
 
+extensionKeys = texts.map("svc-".__add__).filter(lambda key: key not in RESERVED_NAMES)
+"""Keys of extensions. Hypothesis draws words of the code, reserved names among them."""
+
+
 @st.composite
 def sents(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Sent:
     """Any transaction that can be in a chain."""
@@ -139,9 +144,7 @@ def sents(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Sent:
         nonce=draw(numbers),
         topic="" if isChange else draw(names),
         content=draw(st.binary(max_size=64)) if isPublish or isChange else b"",
-        extensions=draw(
-            st.dictionaries(texts.map("svc-".__add__), texts, max_size=4 if isPublish else 0)
-        ),
+        extensions=draw(st.dictionaries(extensionKeys, texts, max_size=4 if isPublish else 0)),
         timestamp=draw(numbers),
     )
 

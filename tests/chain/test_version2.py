@@ -38,7 +38,7 @@ from svcbroker.chain import (
     statement,
     transactionHashes,
 )
-from svcbroker.model import AuthorChange, AuthorSet, Authorship, Execution
+from svcbroker.model import RESERVED_NAMES, AuthorChange, AuthorSet, Authorship, Execution
 
 from .support import GENESIS, few, names, texts
 
@@ -162,7 +162,7 @@ class EncodingTests(ChainTestCase):
             extensions=st.dictionaries(
                 st.builds(
                     lambda a, b: a + b, st.sampled_from(["svc-", "svc-private-", "svc-p"]), texts
-                ),
+                ).filter(lambda key: key not in RESERVED_NAMES),
                 texts,
                 max_size=4,
             ),
