@@ -128,7 +128,7 @@ async def findHeld(ledger: ILedger, found: Ranges, work: WorkBudget) -> HeldEven
 
 class _Left:
     """
-    What is left of some ranges: pairs of the first and the last sequence number, rising. A hundred
+    The rest of some ranges: pairs of the first and the last sequence number, rising. A hundred
     thousand tuples would hold the collector too long.
     """
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import frozen
 
-from ..files import openFile
+from ..files import readFile
 from ..proofs import ProofInvalid
 from .arguments import PATH, jsonOption, makeCommand, options
 from .prooftext import factLine
-from .terminal import CommandError, Console, Exit, notProved, quoted, timeText
+from .terminal import CommandError, Console, Exit, notProved, quoted, showRecord, timeText
 
 if TYPE_CHECKING:
     from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
@@ -117,7 +117,7 @@ def readMessage(path: Path) -> bytes:
     """The content of a file with a message, which is too long where the file is."""
     from ..proofs.scitt import MAX_MESSAGE
 
-    return _read(path, MAX_MESSAGE)
+    return readFile(path, MAX_MESSAGE)
 
 
 def readStatement(path: Path) -> SignedStatement:
@@ -135,12 +135,6 @@ def readStatement(path: Path) -> SignedStatement:
     return said
 
 
-def _read(path: Path, most: int) -> bytes:
-    with openFile(path) as file:
-        # One byte more shows that it is too long.
-        return file.read(most + 1)
-
-
 def readKeyFile(path: Path) -> Sequence[CoseKey]:
     """
     Read a file with keys.
@@ -150,7 +144,7 @@ def readKeyFile(path: Path) -> Sequence[CoseKey]:
     from ..proofs.scitt import MAX_HEADER, readKeys
 
     try:
-        return readKeys(_read(path, MAX_HEADER))
+        return readKeys(readFile(path, MAX_HEADER))
     except ProofInvalid as error:
         raise CommandError(f"{path}: {error}") from None
 
@@ -174,15 +168,11 @@ class ProvedStatement:
 
     def show(self, console: Console, asJson: bool) -> int:
         """Tell what is proved."""
-        if asJson:
-            console.sayJson(self._fields())
-        else:
-            for line in self._lines():
-                console.say(line)
+        showRecord(console, self._fields(), self._lines(), asJson)
         return Exit.GOOD
 
     def _fields(self) -> Mapping[str, Any]:
-        """What is proved, as JSON has it."""
+        """The members of the JSON."""
         claims, grown = self.said.claims, self.grown
         later = {} if grown is None else {"size": grown[0].newer, "root": grown[1].hex()}
         return {
@@ -206,7 +196,7 @@ class ProvedStatement:
         }
 
     def _lines(self) -> Iterator[str]:
-        """What is proved, for people."""
+        """The lines for people."""
         yield "PROVED: the statement is in the tree of the service"
         yield factLine("issuer", quoted(self.said.claims.issuer))
         yield factLine("subject", quoted(self.said.claims.subject))

@@ -218,8 +218,11 @@ def showRecord(console: Console, record: Any, lines: Iterable[str], asJson: bool
     """
     Show the result of a command: as a line of JSON, or in lines for people.
     """
-    for line in [json.dumps(record)] if asJson else lines:
-        console.say(line)
+    if asJson:
+        console.sayJson(record)
+    else:
+        for line in lines:
+            console.say(line)
 
 
 T = TypeVar("T")

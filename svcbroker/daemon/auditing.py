@@ -144,7 +144,7 @@ class AuditSchedule:
         return [*program, "--json", "--background", f"--limit={_SHOWN}", str(self._dataDir)]
 
     def endOf(self, group: str) -> float | None:
-        """When the last audit of a group ended, in seconds since the epoch."""
+        """The end of the last audit of a group, in seconds since the epoch."""
         audit = self.lastAudit.get(group)
         return None if audit is None else audit.endedAt
 

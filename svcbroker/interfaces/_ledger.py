@@ -443,13 +443,13 @@ class IHoldLedger(Interface):
         The events of a topic that are held, of those in some ranges: for each hold an iterator of
         those that it names, rising, each within one of the ranges.
 
-        The broker calls it before it has events erased, for every old event that retention looks
-        at, so it answers from memory. A step of an iterator takes less than a millisecond, and the
+        The broker calls it before it has events erased, by retention for each topic of a block, so
+        it answers from memory. A step of an iterator takes less than a millisecond, and the
         iterators tell of the holds that are in force now. The chain decides: a hold may come in
         between.
 
-        @param ranges: pairs of the first and the last sequence number, rising.
         @param topic: the name of a topic, which may never have been opened.
+        @param ranges: pairs of the first and the last sequence number, rising.
         @raise svcbroker.errors.LedgerUnavailable: the ledger is stopped, or has no chain yet.
         """
 

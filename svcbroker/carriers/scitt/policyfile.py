@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from attrs import evolve
 
-from ...files import openFile
+from ...files import readFile
 from ...net.settings import ConfigError
 from ...proofs import ProofInvalid
 from ...proofs.scitt import MAX_HEADER, Issuer, RegistrationPolicy, Signing, readKeys
@@ -54,8 +54,7 @@ def readPolicy(setting: str, path: str) -> RegistrationPolicy:
 
 
 def _read(path: Path, most: int) -> bytes:
-    with openFile(path) as file:
-        data = file.read(most + 1)
+    data = readFile(path, most)
     if len(data) > most:
         raise ValueError(f"{path} has more than {most} bytes")
     return data

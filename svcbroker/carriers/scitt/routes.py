@@ -220,7 +220,7 @@ class _Resources:
         self, found: EntryReceipt, request: Request | None = None
     ) -> Mapping[bytes, bytes]:
         """
-        Where receipts of an entry are.
+        The header with the place of an entry.
 
         @param request: one whose query is kept.
         """

@@ -79,7 +79,10 @@ class Tuning:
     @ivar propose: seconds that an engine waits for a proposal.
     @ivar vote: seconds that an engine waits for more prevotes, and for more precommits, once it
         has those of two thirds without a decision. A round whose proposer is absent costs the
-        others C{propose} and C{vote}, and each further round of the block as much more.
+        others C{propose} and C{vote}.
+    @ivar growth: seconds by which these times grow with each further round of a block. Engines that
+        wait for a processor, and not for each other, get to times that are long enough in a few
+        rounds, each of which costs them messages.
     @ivar flush: seconds that messages to a peer may wait to be sent together.
     @ivar gossip: seconds between checks of what a peer lacks.
     @ivar rate: the most bytes a second to and from a peer.
