@@ -446,10 +446,13 @@ class ScittTests(DaemonTestCase):
                 data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
                 path.write_bytes(data)
             await self.again()
+            # Whether the others of the batch were in a later block or not.
+            more = self.statement(BATCH * KILLS + round)
+            known[more] = await self.check(more, await self.register(more))
             grown = await self.get(f"/consistency/{signed[0].receipt.size}")
-            if grown.code == 200:
-                later, _ = verifyGrowth(signed, grown.body, keys)
-                size = later.newer
+            self.assertEqual(grown.code, 200, grown.body)
+            later, _ = verifyGrowth(signed, grown.body, keys)
+            size = later.newer
         for statement, index in known.items():
             answer = await self.get(f"/entries/{sha256(statement).hexdigest()}")
             self.assertEqual(await self.check(statement, answer), index)

@@ -170,17 +170,15 @@ class ScittService:
         except StatementRefused as error:
             self.refused[error.title] += 1
             raise
+        waiting: Deferred[None] = Deferred()
+        if entry.id in self._registering:
+            self._registering[entry.id].append(waiting)
+        else:
+            self._registering[entry.id] = [waiting]
+            self._publish(principal, entry)
+        # Who leaves does not take the statement back.
+        await waiting
         found = await self._receipt(entry.id)
-        if found is None and not self._isOpen(entry.id):
-            waiting: Deferred[None] = Deferred()
-            if entry.id in self._registering:
-                self._registering[entry.id].append(waiting)
-            else:
-                self._registering[entry.id] = [waiting]
-                self._publish(principal, entry)
-            # Who leaves does not take the statement back.
-            await waiting
-            found = await self._receipt(entry.id)
         if found is None:
             if not self._isOpen(entry.id):
                 raise StatementRefused("Rejected", "the policy has refused it meanwhile")
@@ -189,26 +187,40 @@ class ScittService:
 
     @asDeferred
     async def _publish(self, principal: Principal, entry: Entry) -> None:
-        """Publish a statement, and tell all who wait for it."""
-        publication = Publication(
-            topic=self.topic, groupId=self._ledger.group, content=entry.content, extensions={}
-        )
+        """
+        Publish a statement that is not registered yet, and tell all who wait for it. It is looked
+        up here, where nobody else registers it meanwhile.
+        """
         failure: Exception | None = None
         try:
-            [outcome] = await self._broker.publish(principal, (publication,), self._policy)
-            if isinstance(outcome, BrokerError):
-                failure = outcome
-            elif outcome.status is SendStatus.TIMEOUT:
-                self._keepOpen(entry.id)
-            elif outcome.status is SendStatus.SUCCESS:
-                await self.tree.reach(EventId.parse(outcome.eventId).height)
-            else:
-                failure = LedgerUnavailable("the topic of the service was closed")
+            isKnown = await self.tree.place(entry.id, self._checkReady().size) is not None
+            if not isKnown and not self._isOpen(entry.id):
+                failure = await self._append(principal, entry)
         except BrokerError as error:
             failure = error
         for waiting in self._registering.pop(entry.id):
             if not waiting.called:
                 waiting.callback(None) if failure is None else waiting.errback(failure)
+
+    async def _append(self, principal: Principal, entry: Entry) -> Exception | None:
+        """
+        Publish a statement.
+
+        @return: the reason why the log does not take it.
+        """
+        publication = Publication(
+            topic=self.topic, groupId=self._ledger.group, content=entry.content, extensions={}
+        )
+        [outcome] = await self._broker.publish(principal, (publication,), self._policy)
+        if isinstance(outcome, BrokerError):
+            return outcome
+        if outcome.status is SendStatus.TIMEOUT:
+            self._keepOpen(entry.id)
+        elif outcome.status is SendStatus.SUCCESS:
+            await self.tree.reach(EventId.parse(outcome.eventId).height)
+        else:
+            return LedgerUnavailable("the topic of the service was closed")
+        return None
 
     def _keepOpen(self, id: bytes) -> None:
         self._open[id] = self._reactor.seconds() + OPEN_SECONDS

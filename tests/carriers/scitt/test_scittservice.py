@@ -5,10 +5,12 @@ The transparency service on a chain of the embedded ledger, over HTTP in memory.
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 import cbor2
 import msgspec
 from attrs import evolve
+from twisted.internet.defer import Deferred
 
 from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot
 from svcbroker.chain import History
@@ -187,6 +189,31 @@ class ServiceTests(ScittServiceTestCase):
         self.settle()
         [answer] = waiting.answers()
         self.assertEqual((answer.status, self.check(given, answer)), (201, 2))
+
+    def test_slowLookupsRegisterNothingTwice(self) -> None:
+        """A lookup of before the registration says nothing about the log of after it."""
+        given, disk = statement(1), self.rig.disk
+        disk.isHeld = True
+        first = self.ask("POST", "/entries", given)
+        look, late = self.tree.place, Deferred[None]()
+
+        def lookLate(*given: Any) -> Deferred[Any]:
+            found = look(*given)
+            return late.addCallback(lambda _: found) if disk.isHeld else found
+
+        self.patch(self.tree, "place", lookLate)
+        second = self.ask("POST", "/entries", given)
+        disk.isHeld = False
+        disk.release()
+        self.settle()
+        late.callback(None)
+        self.settle()
+        for each in (first, second):
+            [answer] = each.answers()
+            self.assertEqual((answer.status, self.check(given, answer)), (201, 2))
+        topic = self.rig.ledger.topicState(TOPIC)
+        assert topic is not None
+        self.assertEqual(topic.sequence, 3)
 
     def test_policyIsRegisteredWhereItDiffers(self) -> None:
         """Not at every start; the unchanged document of the two is not registered again."""
