@@ -54,6 +54,14 @@ The most connections that the kernel holds until they are accepted. Twisted's 50
 when many clients connect together, and a client that finds none left tries again a second later.
 """
 
+KEEPALIVE: Final[Mapping[str, int]] = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""
+How the kernel asks a client that says nothing whether it is there: after how many seconds, how many
+seconds from one probe to the next, and after how many without an answer the connection is lost. A
+client whose machine has died says no farewell, nor does one that was killed while it had more to
+send than the broker has read: its calls would go on, with nobody to answer to.
+"""
+
 TLS_TYPES: Final = ("ssl", "tls", "mtls")
 """The types of endpoints that speak TLS."""
 
@@ -366,7 +374,7 @@ class Port:
         Bind it. Clients that connect wait in the kernel's queue.
         """
         self._listening = self.plan.endpoint.listen(self.factory)
-        self._listening.addCallback(_pause)
+        self._listening.addCallback(_prepare)
         return self._listening
 
     async def bound(self) -> None:
@@ -397,10 +405,17 @@ class Port:
         self.stop().addErrback(lambda failure: _log.failure("A port did not close", failure))
 
 
-def _pause(port: IListeningPort) -> IListeningPort:
+def _prepare(port: IListeningPort) -> IListeningPort:
     # Clients that connect now wait in the kernel's queue. A port of another type has the gate.
     if isinstance(port, FileDescriptor):
         port.stopReading()
+    listening = getattr(port, "socket", None)
+    if isinstance(listening, socket.socket) and listening.family != socket.AF_UNIX:
+        # Connections that are accepted have the options of the socket that listens.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return port
 
 

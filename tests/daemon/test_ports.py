@@ -4,18 +4,29 @@ Where to listen.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from twisted.internet.abstract import FileDescriptor
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
-from twisted.internet.interfaces import ILoggingContext
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IListeningPort,
+    ILoggingContext,
+    IProtocolFactory,
+    IStreamServerEndpoint,
+)
 from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
-from svcbroker.daemon.ports import BACKLOG, GatedFactory, PortPlan, serverEndpoint
+from svcbroker.daemon.ports import BACKLOG, KEEPALIVE, GatedFactory, Port, PortPlan, serverEndpoint
+from svcbroker.net.budgets import Budgets
 from svcbroker.net.listeners import InheritedEndpoint
 from tests.certificates import makeCertificate
 
@@ -128,6 +139,68 @@ class NamedFactory(Factory):
 
     def getName(self) -> str:
         return "carrier"
+
+
+@implementer(IListeningPort)
+class _ListeningPort(FileDescriptor):
+    """
+    A port that listens on a real socket, which the test accepts from.
+    """
+
+    def __init__(self, family: socket.AddressFamily, name: Any) -> None:
+        super().__init__(MemoryReactorClock())
+        self.socket = socket.socket(family)
+        self.socket.bind(name)
+        self.socket.listen()
+
+    def startListening(self) -> None:
+        """See C{IListeningPort}."""
+
+    def stopListening(self) -> None:
+        """See C{IListeningPort}."""
+
+    def getHost(self) -> IAddress:
+        """See C{IListeningPort}."""
+        raise NotImplementedError
+
+
+class PortTests(SynchronousTestCase):
+    """
+    L{Port}
+    """
+
+    def accepted(self, family: socket.AddressFamily, name: Any) -> socket.socket:
+        """A connection that was accepted at a bound port."""
+        listening = _ListeningPort(family, name)
+        self.addCleanup(listening.socket.close)
+
+        @implementer(IStreamServerEndpoint)
+        class Endpoint:
+            def listen(self, factory: IProtocolFactory) -> Deferred[IListeningPort]:
+                return succeed(listening)
+
+        port = Port(PortPlan(name="http", endpoint=Endpoint(), text=""), Budgets.of(Clock()))
+        self.successResultOf(port.bind())
+        client = socket.socket(family)
+        self.addCleanup(client.close)
+        client.connect(listening.socket.getsockname())
+        connection, _ = listening.socket.accept()
+        self.addCleanup(connection.close)
+        return connection
+
+    def test_aClientThatSaysNothingIsAskedWhetherItIsThere(self) -> None:
+        """By the kernel, for connections of TCP."""
+        connection = self.accepted(socket.AF_INET, ("127.0.0.1", 0))
+        self.assertTrue(connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                option = getattr(socket, name)
+                self.assertEqual(connection.getsockopt(socket.IPPROTO_TCP, option), value)
+
+    def test_aSocketOfUnixHasNoKeepalive(self) -> None:
+        """The kernel knows there that the other side has gone."""
+        connection = self.accepted(socket.AF_UNIX, f"\0{self.id()}")
+        self.assertFalse(connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
 
 
 class GatedFactoryTests(SynchronousTestCase):
