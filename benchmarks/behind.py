@@ -50,8 +50,8 @@ from svcbroker.model import OpenTopic, PublishEvent
 
 from .chains import content, openLedger, publish
 
-TOGETHER: Final = 20
-"""The transactions of a request, each of which becomes a block."""
+TOGETHER: Final = 2000
+"""The events of a request, as anvil takes two MiB. Each of its transactions becomes a block."""
 
 DIFFERENT: Final = 5_000
 """The different contents of events."""
@@ -81,13 +81,13 @@ class Asked:
         self._last = time.thread_time()
         tryAll, post = EvmRpc.tryAll, EvmRpc._post
 
-        def counting(rpc: EvmRpc, calls: Any) -> Any:
+        def counting(rpc: EvmRpc, calls: Any, *maxAnswer: int) -> Any:
             self.calls.update(call.method for call in calls)
-            return tryAll(rpc, calls)
+            return tryAll(rpc, calls, *maxAnswer)
 
-        def posting(rpc: EvmRpc, body: bytes) -> Any:
+        def posting(rpc: EvmRpc, body: bytes, maxAnswer: int) -> Any:
             self.requests += 1
-            return post(rpc, body)
+            return post(rpc, body, maxAnswer)
 
         EvmRpc.tryAll = counting  # type: ignore[method-assign]
         EvmRpc._post = posting  # type: ignore[method-assign]
@@ -168,9 +168,10 @@ class Flooded:
         contents = cycle([content(number) for number in range(DIFFERENT)])
         nonce = await self.rpc.ask(nonceCall(account.address))
         empty = options.blocks // options.batches - 1
-        for begin in range(0, options.batches, TOGETHER):
+        together = max(1, TOGETHER // options.each)
+        for begin in range(0, options.batches, together):
             calls = []
-            for number in range(begin, min(begin + TOGETHER, options.batches)):
+            for number in range(begin, min(begin + together, options.batches)):
                 requests = [
                     PublishEvent(topic="t", content=next(contents)) for _ in range(options.each)
                 ]

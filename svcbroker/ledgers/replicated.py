@@ -207,11 +207,6 @@ class PendingTransactions:
         return len(self._queue)
 
     @property
-    def hashes(self) -> Collection[bytes]:
-        """The hashes of all."""
-        return self._waiting.keys()
-
-    @property
     def transactions(self) -> Sequence[Transaction]:
         """All, in order."""
         return [waiting.transaction for waiting in self._waiting.values()]
@@ -220,6 +215,14 @@ class PendingTransactions:
     def oldest(self) -> float | None:
         """The time since which the oldest is pending; C{None} if none is."""
         return next((waiting.since for waiting in self._waiting.values()), None)
+
+    def among(self, hashes: Iterable[bytes]) -> set[bytes]:
+        """
+        Those of some transactions that are pending, by their hashes. Hot path: it takes no longer
+        where others are pending as well.
+        """
+        waiting = self._waiting
+        return {hash for hash in hashes if hash in waiting}
 
     def measure(self, sync: Histogram) -> LedgerMeasures:
         """

@@ -214,7 +214,7 @@ class Outbox:
         """Some transactions have become final, and their submissions are not settled yet."""
         self._mayBeUsed = self._mayBeUsed and not count
         for sent in self._sent:
-            sent.hashes.intersection_update(self._pending.hashes)
+            sent.hashes = self._pending.among(sent.hashes)
         self._sent = [sent for sent in self._sent if sent.hashes]
         for sent in self._sent:
             if sent.isProposed:

@@ -20,7 +20,18 @@ from ...chain import Malformed
 from .._jsonrpc import RpcCall
 from ._contract import LoggedBatch, LogState, stateCall
 from ._evmbatch import BatchBlock
-from ._evmrpc import BlockInfo, EvmError, EvmRpc, LogInfo, Reason, blockCall, contractCall, logsCall
+from ._evmrpc import (
+    MAX_ANSWER,
+    BlockInfo,
+    EvmError,
+    EvmRpc,
+    LogInfo,
+    Reason,
+    blockCall,
+    contractCall,
+    logsCall,
+    unquantity,
+)
 
 FINALIZED: Final = "finalized"
 """The finality of chains with proof of stake: the block that they call so."""
@@ -34,6 +45,13 @@ HEADS: Final = 50
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 """The bytes of batches after which the next window is a smaller one: they are in memory together,
 and decoding what a node answers is one turn of the reactor."""
+
+WINDOW_ANSWER: Final = 4 * WINDOW_BYTES
+"""The most bytes of an answer with the logs of several blocks; those of batches are hexadecimal
+digits in it."""
+
+LOG_BYTES: Final = 2048
+"""The bytes that a batch counts for beside its own: small ones take time as well."""
 
 WIDEN_AFTER: Final = 16
 """The windows that are read whole, and are small, before a larger one is asked for."""
@@ -210,13 +228,14 @@ class BatchSource:
         self.place = SourcePlace(number=last, hash=window.hash, log=window.after, isWhole=True)
         if self._marks:
             self._marks.popleft()
-        self._fit(last - first + 1, sum(len(each.batch.data) for each in window.entries))
+        sizes = (LOG_BYTES + len(each.batch.data) for each in window.entries)
+        self._fit(last - first + 1, sum(sizes))
 
     def _fit(self, blocks: int, size: int) -> None:
         """Choose the next window by the blocks of the last one, and the bytes of its batches."""
         if size > WINDOW_BYTES:
             if blocks > 1:
-                self._narrow(blocks)
+                self._narrow(blocks * WINDOW_BYTES // size)
             return
         # Where the chain had more in its blocks, or the node refused more, fewer were asked for.
         self._wholeWindows += 1
@@ -224,7 +243,7 @@ class BatchSource:
             self._window, self._wholeWindows = min(self._widest, 2 * self._window), 0
 
     def _narrow(self, blocks: int) -> None:
-        self._window, self._wholeWindows = max(1, blocks // 2), 0
+        self._window, self._wholeWindows = max(1, blocks), 0
 
     async def _complete(self, first: int, final: int, state: LogState) -> _Window:
         """The next window whose logs are sure to be whole."""
@@ -234,9 +253,10 @@ class BatchSource:
             calls: list[RpcCall[Any]] = [logsCall(self._contract, first, last), blockCall(last)]
             calls += [self._stateCall(last)] if needsState else []
             try:
-                logs, ended, *states = await self._rpc.tryAll(calls)
-                entries = await self._entries(first, last, _known(logs))
-                after = self._after(self.place.log, entries)
+                maxAnswer = MAX_ANSWER if last == first else WINDOW_ANSWER
+                logs, ended, *states = await self._rpc.tryAll(calls, maxAnswer)
+                found, log = _known(logs), self.place.log
+                entries, after = await self._follow(first, last, found, log)
                 known = self._stateOf(states[0]) if needsState else None
                 if await self._isWhole(last, after, final, state, known):
                     head = _known(ended)
@@ -252,29 +272,33 @@ class BatchSource:
                 raise LogIncomplete(f"{words}: the node {self._rpc.url} leaves out or invents some")
             # Some nodes cut a window without a word.
             self._marks.clear()
-            self._narrow(last - first + 1)
+            self._narrow((last - first + 1) // 2)
 
-    async def _entries(self, first: int, last: int, logs: Sequence[LogInfo]) -> Sequence[_Entry]:
-        """The batches of the logs of some blocks."""
-        places = [(each.height, int(each.logIndex, 16)) for each in logs]
-        if places != sorted(set(places)) or any(each.removed for each in logs):
-            raise Malformed("they are not in order")
-        if places and not (first <= places[0][0] and places[-1][0] <= last):
-            raise Malformed("they are of other blocks")
-        entries = []
+    async def _follow(
+        self, first: int, last: int, logs: Sequence[LogInfo], log: LogState
+    ) -> tuple[Sequence[_Entry], LogState]:
+        """
+        Read the logs of some blocks.
+
+        @param log: the state of the log before them, or after those of the first block that were
+            executed.
+        @return: their batches, and the state after them.
+        @raise Malformed: they are not the next ones.
+        """
+        entries: list[_Entry] = []
+        place = first, -1
         for each in logs:
-            entries.append(_Entry(each.height, each.blockHash, each.decode()))
+            here = each.height, unquantity(each.logIndex)
+            if each.removed or here <= place or here[0] > last:
+                raise Malformed("they are not in order, or are of other blocks")
+            place, entry = here, _Entry(here[0], each.blockHash, each.decode())
+            entries.append(entry)
+            if entry.batch.number > log.count or entry.height > self.place.number:
+                log = log.after(entry.batch)
             # Large ones take a millisecond each.
             if not len(entries) % TURN:
                 await self._turn()
-        return entries
-
-    def _after(self, log: LogState, logs: Sequence[_Entry]) -> LogState:
-        """The state of the log after those of some logs that were not read before."""
-        for each in logs:
-            if each.batch.number > log.count or each.height > self.place.number:
-                log = log.after(each.batch)
-        return log
+        return entries, log
 
     async def _isWhole(
         self, last: int, after: LogState, final: int, state: LogState, known: LogState | None
@@ -299,11 +323,9 @@ class BatchSource:
                 )
             begin = marks[-1].number + 1
             end = min(final, begin + self._window - 1)
-            found = await self._rpc.ask(logsCall(self._contract, begin, end))
-            logs = await self._entries(begin, end, found)
-            log = marks[-1].log
-            for each in logs:
-                log = log.after(each.batch)
+            call = logsCall(self._contract, begin, end)
+            [found] = await self._rpc.tryAll([call], MAX_ANSWER if end == begin else WINDOW_ANSWER)
+            _, log = await self._follow(begin, end, _known(found), marks[-1].log)
             marks.append(_Mark(end, log))
         if marks[-1].log != state:
             return False

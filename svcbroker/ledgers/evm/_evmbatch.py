@@ -9,7 +9,7 @@ find the same blocks in the same logs.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -23,6 +23,7 @@ from ...chain import (
     Malformed,
     Transaction,
     accountAddress,
+    bodyCount,
     decodeBody,
     encodeBody,
     proposeBlock,
@@ -39,10 +40,18 @@ MAX_BATCH: Final = 96 * 1024
 MAX_UNPACKED: Final = 2 * 1024 * 1024
 """The most bytes of a batch's transactions: a packed batch may be a thousand times as small."""
 
-BLOCK_BYTES: Final = 2 * MAX_UNPACKED
+MAX_TRANSACTIONS: Final = 1000
 """
-The most bytes of a block's transactions. Where a block of the chain has more, it becomes several
-blocks of ours.
+The most transactions of a batch, and of a block: to execute a block is one turn of the reactor.
+"""
+
+BLOCK_BYTES: Final = 2 * MAX_UNPACKED
+"""The most bytes of a block's transactions."""
+
+BLOCK_BATCHES: Final = 256
+"""
+The most batches of a block, those that are refused included. Where a block of the chain has more
+batches, bytes or transactions, it becomes several blocks of ours.
 """
 
 NEWEST: Final = 3
@@ -112,7 +121,7 @@ def unpackBatch(chain: bytes, batch: LoggedBatch) -> UnpackedBatch:
         raise Malformed("this is not a batch of this chain")
     if form == _PACKED:
         data = _inflate(data)
-    if len(data) > MAX_UNPACKED:
+    if len(data) > MAX_UNPACKED or bodyCount(data) > MAX_TRANSACTIONS:
         raise Malformed("the batch is too large")
     transactions = decodeBody(data)
     sender = senderOf(chain, batch.sender)
@@ -168,19 +177,32 @@ class EvmExecution:
         return LogState(self.place.count, self.place.head)
 
 
-def executeBlock(state: ChainState, head: Header, log: LogState, block: BatchBlock) -> EvmExecution:
+async def executeBlock(
+    state: ChainState,
+    head: Header,
+    log: LogState,
+    block: BatchBlock,
+    turn: Callable[[], Awaitable[None]],
+) -> EvmExecution:
     """
     Execute as many batches of a block as fit into one block of ours; one at least.
 
     @param head: the header of the last block of ours.
     @param log: the state of the log before the batches.
+    @param turn: fires when reading the next batch may go on.
     """
     draft, size = BlockDraft(state, newest=NEWEST), 0
     refused: list[tuple[LoggedBatch, str]] = []
-    for batch in block.batches:
+    for index, batch in enumerate(block.batches[:BLOCK_BATCHES]):
+        if index:
+            # A small batch may be packed so that reading it takes some milliseconds.
+            await turn()
         try:
             unpacked = unpackBatch(state.chain, batch)
-            if draft.transactions and size + unpacked.size > BLOCK_BYTES:
+            count = len(draft.transactions) + len(unpacked.transactions)
+            if draft.transactions and (
+                size + unpacked.size > BLOCK_BYTES or count > MAX_TRANSACTIONS
+            ):
                 break
             draft.add(unpacked)
             size += unpacked.size

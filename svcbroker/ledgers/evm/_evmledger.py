@@ -349,7 +349,7 @@ class EvmLedger(StoredLedger):
             if self._readingSince is None:
                 self._readingSince = self._context.reactor.seconds()
             await self._execute(source, block)
-            await self._context.turn()
+            await self._turn()
         self._readingSince = None
         self._looked = self._context.reactor.seconds()
         self._noteNewest(source.final)
@@ -409,13 +409,22 @@ class EvmLedger(StoredLedger):
                 settings.finality,
                 place,
                 DIALECTS[settings.dialect].blocks,
-                self._context.turn,
+                self._turn,
             )
         return self._source
 
+    def _turn(self) -> Deferred[None]:
+        """
+        A later turn of the reactor: the next one where publishes of this broker wait for what is
+        read, and else one that has time for reads.
+        """
+        if self._pending:
+            return deferLater(self._context.reactor, 0)
+        return self._context.turn()
+
     async def _execute(self, source: BatchSource, block: BatchBlock) -> None:
         assert self._store is not None and self._head is not None
-        execution = executeBlock(self._state, self._head, source.place.log, block)
+        execution = await executeBlock(self._state, self._head, source.place.log, block, self._turn)
         candidate, outcome = execution.candidate, execution.candidate.outcome
         started = self._context.reactor.seconds()
         await self._context.runBriefly(

@@ -424,20 +424,23 @@ class EvmRpc:
         return results
 
     @asDeferred
-    async def tryAll(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
+    async def tryAll(self, calls: Sequence[RpcCall[Any]], maxAnswer: int = MAX_ANSWER) -> list[Any]:
         """
         Make some calls, each of which may be refused.
 
+        @param maxAnswer: the most bytes of an answer to a request.
         @return: fires with a result or an L{EvmError} for each.
         """
         if not self._isChecked:
             await self._check()
-        return await self._requestAll(calls)
+        return await self._requestAll(calls, maxAnswer)
 
-    async def _requestAll(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
+    async def _requestAll(
+        self, calls: Sequence[RpcCall[Any]], maxAnswer: int = MAX_ANSWER
+    ) -> list[Any]:
         results: list[Any] = []
         while len(results) < len(calls):
-            results += await self._request(calls[len(results) :][: self._most])
+            results += await self._request(calls[len(results) :][: self._most], maxAnswer)
         return results
 
     async def _check(self) -> None:
@@ -460,9 +463,9 @@ class EvmRpc:
             raise EvmError(Reason.NO_CONTRACT, f"there is {what} at {showAddress(self._contract)}")
         self._isChecked = True
 
-    async def _request(self, calls: Sequence[RpcCall[Any]]) -> list[Any]:
+    async def _request(self, calls: Sequence[RpcCall[Any]], maxAnswer: int) -> list[Any]:
         """The results of some calls, or of the first of them where the node takes no more."""
-        body = await self._post(encodeCalls(calls))
+        body = await self._post(encodeCalls(calls), maxAnswer)
         try:
             answers = decodeAnswers(calls, body)
         except NoRpcAnswer as error:
@@ -470,14 +473,14 @@ class EvmRpc:
         if len(calls) > 1 and answers[0].error and all(each is answers[0] for each in answers):
             # The whole request was refused: some nodes take few calls in one.
             self._most = max(1, len(calls) // 2)
-            return await self._request(calls[: self._most])
+            return await self._request(calls[: self._most], maxAnswer)
         return [self._read(call, answer) for call, answer in zip(calls, answers, strict=True)]
 
     def _read(self, call: RpcCall[Any], answer: RpcAnswer) -> Any:
         if answer.error is not None:
             return EvmError.ofNode(f"{answer.error.message} {answer.error.detail}".strip())
         try:
-            return call.read(bytes(answer.result))
+            return call.read(answer.result)
         except EvmError as error:
             return error
         except (Malformed, ValueError) as error:
@@ -486,10 +489,10 @@ class EvmRpc:
     def _bad(self, words: str) -> EvmError:
         return EvmError(Reason.BAD_ANSWER, f"{self.url} answered with no answer: {words}")
 
-    async def _post(self, body: bytes) -> bytes:
+    async def _post(self, body: bytes, maxAnswer: int) -> bytes:
         url = self.url
         try:
-            return await postJson(self._client, url, body, TIMEOUT, MAX_ANSWER)
+            return await postJson(self._client, url, body, TIMEOUT, maxAnswer)
         except HttpError as error:
             if error.problem is Problem.TOO_LARGE:
                 raise EvmError(Reason.TOO_LARGE, str(error)) from error

@@ -28,7 +28,7 @@ from .._jsonrpc import RpcCall
 from ..replicated import OVERTAKEN, PendingTransactions
 from ._contract import allowedCall, submitCall
 from ._ethereum import WORD, Account, SignedTransaction, keccak256, showAddress
-from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
+from ._evmbatch import MAX_BATCH, MAX_TRANSACTIONS, MAX_UNPACKED, packBatch
 from ._evmrpc import (
     EvmError,
     EvmRpc,
@@ -103,9 +103,6 @@ class Journal:
     def _path(self, nonce: int) -> Path:
         return self._directory / f"{nonce:020d}{_SUFFIX}"
 
-
-BATCH_COUNT: Final = 2000
-"""The most transactions in a batch."""
 
 MAX_GAS: Final = 15_000_000
 """The most gas of a transaction. Newer chains have a bound of 2**24."""
@@ -369,7 +366,7 @@ class Sender:
         if other:
             data = other
         else:
-            chosen = self._pending.take(self._batchBytes, BATCH_COUNT)
+            chosen = self._pending.take(self._batchBytes, MAX_TRANSACTIONS)
             hashes = {each.hash for each in chosen}
             batch = self._packed(chosen)
             if batch is None:
@@ -459,8 +456,6 @@ class Sender:
 
         @param block: the number of the block.
         """
-        for each in self._sent:
-            each.hashes.intersection_update(self._pending.hashes)
         if not self._sent:
             return
         nonce, self.balance = await self._rpc.askAll(
@@ -469,6 +464,7 @@ class Sender:
         self._used = max(self._used, nonce)
         done = []
         for each in [each for each in self._sent if each.nonce < nonce]:
+            each.hashes = self._pending.among(each.hashes)
             if each.hashes and not await self._explain(each, block):
                 break
             done.append(each)

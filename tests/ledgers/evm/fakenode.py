@@ -88,6 +88,7 @@ class FakeNode:
     @ivar cut: the most blocks whose logs it gives, without a word about it.
     @ivar limit: the most blocks whose logs may be asked for.
     @ivar hidden: the numbers of batches that it leaves out of the logs.
+    @ivar change: what it makes of logs before it gives them.
     @ivar keeps: the number of blocks whose states it keeps.
     @ivar gone: what it says of a state that it does not keep.
     @ivar fault: what it answers to everything, while it is set.
@@ -97,6 +98,9 @@ class FakeNode:
     @ivar validators: who propose its blocks, in turn.
     @ivar tells: whether it tells them, and one more that proposes none.
     @ivar balance: the money that each account has.
+    @ivar price: what gas costs.
+    @ivar refusal: what it says to each transaction, while it is set.
+    @ivar forgets: how many of the next transactions it takes and forgets.
     @ivar syncing: what it answers to who asks whether it is catching up.
     """
 
@@ -107,6 +111,7 @@ class FakeNode:
     cut: int | None = None
     limit: int | None = None
     hidden: set[int] = field(factory=set)
+    change: Callable[[list[Any]], list[Any]] | None = None
     keeps: int | None = None
     gone: str = "missing trie node 0x12 (path )"
     fault: str = ""
@@ -116,6 +121,9 @@ class FakeNode:
     validators: list[bytes] = field(factory=lambda: [bytes([n]) * 20 for n in (1, 2, 3)])
     tells: bool = False
     balance: int = 0
+    price: int = 0
+    refusal: str = ""
+    forgets: int = 0
     chainId: int = CHAIN_ID
     code: str = field(factory=lambda: contractCode().deployed)
 
@@ -221,7 +229,7 @@ class FakeNode:
                             "removed": False,
                         }
                     )
-        return logs
+        return self.change(logs) if self.change is not None and logs else logs
 
     def qbft_getValidatorsByBlockNumber(self, tag: str) -> list[str]:
         if not self.tells:
@@ -232,7 +240,7 @@ class FakeNode:
         return self.syncing
 
     def eth_gasPrice(self) -> str:
-        return "0x0"
+        return quantity(self.price)
 
     def eth_estimateGas(self, call: dict[str, str]) -> str:
         return quantity(2_000_000)
@@ -257,8 +265,10 @@ class FakeNode:
     def eth_sendRawTransaction(self, text: str) -> str:
         raw = undata(text)
         hash, sender, nonce, data = readTransaction(raw)
-        if self.standsAt is not None:
+        if self.standsAt is not None or self.forgets:
+            self.forgets = max(0, self.forgets - 1)
             return todata(hash)
+        self.checkOffer(raw)
         if any(hash in block.senders for block in self.blocks):
             raise ValueError("already known")
         expected = self.nonceOf(sender, len(self.blocks) - 1)
@@ -274,6 +284,17 @@ class FakeNode:
             count = self.stateAfter(block.number).count + 1
             block.batches.append(LoggedBatch(count, sender, batch))
         return todata(hash)
+
+    def checkOffer(self, raw: bytes) -> None:
+        """Refuse a transaction that offers too little for gas, or more than its account has."""
+        fields: Any = decodeRlp(raw)
+        price, gas = (int.from_bytes(each, "big") for each in fields[1:3])
+        if self.refusal:
+            raise ValueError(self.refusal)
+        if price < self.price:
+            raise ValueError("transaction underpriced: gas price below the minimum")
+        if price * gas > self.balance:
+            raise ValueError("insufficient funds for gas * price + value")
 
     def reply(self, body: bytes) -> bytes:
         """The answer to a request, of one call or of several."""
@@ -388,9 +409,12 @@ class FakeRpc(EvmRpc):
     def close(self) -> Deferred[Any]:
         return succeed(None)
 
-    async def _post(self, body: bytes) -> bytes:
+    async def _post(self, body: bytes, maxAnswer: int) -> bytes:
         node = self._nodes[self._index]
         if node.fault == "gone":
             self.leave()
             raise EvmError(Reason.UNREACHABLE, f"{self.url} cannot be reached")
-        return node.reply(body)
+        answer = node.reply(body)
+        if len(answer) > maxAnswer:
+            raise EvmError(Reason.TOO_LARGE, f"the answer has more than {maxAnswer} bytes")
+        return answer

@@ -5,11 +5,12 @@ The source of batches, over nodes that are not whole.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.evm import checkInstalled
+from svcbroker.ledgers.evm import _batchsource, checkInstalled
 from svcbroker.ledgers.evm._batchsource import (
     TURN,
     WINDOW_BYTES,
@@ -18,8 +19,9 @@ from svcbroker.ledgers.evm._batchsource import (
     Reorganized,
     SourcePlace,
 )
-from svcbroker.ledgers.evm._contract import LoggedBatch, LogState
-from svcbroker.ledgers.evm._evmrpc import EvmError, Reason
+from svcbroker.ledgers.evm._contract import LoggedBatch, LogState, batchTopic
+from svcbroker.ledgers.evm._ethereum import word
+from svcbroker.ledgers.evm._evmrpc import EvmError, Reason, todata
 
 from .fakenode import CONTRACT, SENDER, FakeBlock, FakeNode, FakeRpc
 
@@ -171,19 +173,30 @@ class SourceTests(SynchronousTestCase):
         self.assertEqual(len(self.read(source)), 10)
 
     def test_largeBatchesMakeWindowsSmaller(self) -> None:
-        """Where blocks have much in them, few are read together, and more when they have less."""
+        """Where blocks have much in them, few are read together, and more when they have less. An
+        answer that is too large for several blocks is not read."""
         node = FakeNode()
         for _ in range(64):
             node.mine(bytes(WINDOW_BYTES // 4))
         source = self.makeSource(node, window=16)
         self.assertEqual(len(self.read(source)), 64)
         lengths = [last - first + 1 for first, last in node.ranges]
-        self.assertEqual(lengths[:3], [16, 8, 4])
-        self.assertEqual(set(lengths[3:-1]), {4})
+        self.assertEqual(lengths[:4], [16, 8, 4, 3])
+        self.assertEqual(set(lengths[4:-1]), {3})
         node.blocks += [FakeBlock(number, "") for number in range(65, 1000)]
         node.mine(b"last")
         self.assertEqual(len(self.read(source)), 1)
         self.assertEqual(node.ranges[-2][1] - node.ranges[-2][0] + 1, 16)
+
+    def test_manyBatchesMakeWindowsSmaller(self) -> None:
+        """Where blocks have many batches, however small, few are read together."""
+        self.patch(_batchsource, "LOG_BYTES", WINDOW_BYTES // 8)
+        node = FakeNode()
+        for _ in range(8):
+            node.mine(*([b"x"] * 5))
+        source = self.makeSource(node, window=4)
+        self.assertEqual(len(self.read(source)), 8 * 5)
+        self.assertEqual([last - first + 1 for first, last in node.ranges], [4, 2, 1, 1, 1])
 
     def test_missingLogStopsReading(self) -> None:
         """Where a log is missing, nothing after it is read, until another node has it."""
@@ -196,6 +209,36 @@ class SourceTests(SynchronousTestCase):
         self.assertEqual(source.place.log.count, 1)
         self.rpc.leave()
         self.assertEqual(self.read(source), [(2, b"b"), (3, b"c")])
+
+    def test_changedLogsStopReading(self) -> None:
+        """A log that a node doubles, invents, changes, moves or has taken back is found out, in
+        windows of blocks and of one, and nothing of it is read."""
+
+        def altered(log: Any, **fields: Any) -> Any:
+            return {**log, **fields}
+
+        two, third = todata(word(2)), [todata(batchTopic()), *map(todata, (word(3), word(SENDER)))]
+        for change in (
+            lambda logs: [*logs, logs[-1]],
+            lambda logs: [logs[0], *logs],
+            lambda logs: logs[::-1],
+            lambda logs: [*logs[:-1], altered(logs[-1], data=logs[0]["data"])],
+            lambda logs: [*logs[:-1], altered(logs[-1], topics=[*logs[-1]["topics"][:2], two])],
+            lambda logs: [*logs, altered(logs[-1], logIndex="0x7", topics=third)],
+            lambda logs: [altered(each, blockNumber="0x9") for each in logs],
+            lambda logs: [altered(each, blockHash=two) for each in logs],
+            lambda logs: [altered(each, logIndex="first") for each in logs],
+            lambda logs: [altered(each, removed=True) for each in logs],
+        ):
+            node = FakeNode()
+            node.mine(b"a", b"b")
+            node.mine()
+            node.change = change
+            source = self.makeSource(node)
+            self.assertIn("block", self.fails(source, LogIncomplete))
+            self.assertEqual(source.place.log, LogState())
+            node.change = None
+            self.assertEqual(self.read(source), [(1, b"a"), (1, b"b")])
 
     def test_statesThatAreGoneAreNotNeeded(self) -> None:
         """A node that keeps the last state only is read whole, and found out if it lies."""

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Sequence
 from unittest.mock import patch
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Header, Kind, Malformed, Transaction
@@ -16,6 +17,8 @@ from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.evm import _evmbatch, checkInstalled
 from svcbroker.ledgers.evm._contract import LoggedBatch, LogState
 from svcbroker.ledgers.evm._evmbatch import (
+    BLOCK_BATCHES,
+    MAX_TRANSACTIONS,
     MAX_UNPACKED,
     BatchBlock,
     EvmExecution,
@@ -46,7 +49,12 @@ class BatchTests(SynchronousTestCase):
             for account in (ACCOUNT, OTHER)
         }
         self.log = LogState()
-        self.numbers = 0
+        self.numbers = self.turns = 0
+
+    def turn(self) -> Deferred[None]:
+        """Count the turns that executing takes."""
+        self.turns += 1
+        return succeed(None)
 
     def batch(self, *requests: Request, account: bytes = ACCOUNT) -> LoggedBatch:
         """The next batch of an account."""
@@ -71,7 +79,8 @@ class BatchTests(SynchronousTestCase):
             block = BatchBlock(
                 number=number, hash=b"\x0b" * 32, time=1_700_000_000_000 + number, batches=left
             )
-            done = executeBlock(self.state, self.head, self.log, block)
+            executing = executeBlock(self.state, self.head, self.log, block, self.turn)
+            done = self.successResultOf(Deferred.fromCoroutine(executing))
             self.state.apply(done.candidate.outcome, done.candidate.history)
             self.head, self.log = done.candidate.header, done.state
             left = [each for each in left if each.number > self.log.count]
@@ -93,6 +102,8 @@ class BatchTests(SynchronousTestCase):
         packed = zlib.compressobj(9, zlib.DEFLATED, -15)
         bomb = packed.compress(bytes(MAX_UNPACKED + 1)) + packed.flush()
         self.assertLess(len(bomb), 4000)
+        event = PublishEvent(topic="t", content=b"x")
+        many = self.made([event] * (MAX_TRANSACTIONS + 1), ACCOUNT)
         for data, account in (
             (good.data, OTHER),
             (b"", ACCOUNT),
@@ -103,6 +114,7 @@ class BatchTests(SynchronousTestCase):
             (b"\x02" + self.chain + bomb, ACCOUNT),
             (b"\x02" + self.chain + b"no deflate", ACCOUNT),
             (packBatch(self.chain, []), ACCOUNT),
+            (packBatch(self.chain, many), ACCOUNT),
         ):
             with self.assertRaises(Malformed):
                 unpackBatch(self.chain, LoggedBatch(1, account, data))
@@ -159,6 +171,19 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual([each.place.number for each in made], [5, 5, 5])
         self.assertEqual([each.place.count for each in made], [3, 5, 6])
         self.assertEqual([each.candidate.header.height for each in made], [1, 2, 3])
+
+    def test_manyTransactionsBecomeSeveralBlocks(self) -> None:
+        """A block has a bounded number of transactions, and of batches whatever they are, so that
+        executing it is a short turn; each further batch of a block is read in a turn of its own."""
+        self.execute(self.batch(OpenTopic(topic="t")))
+        events = [PublishEvent(topic="t", content=b"x")] * (MAX_TRANSACTIONS // 2)
+        made = self.execute(*[self.batch(*events) for _ in range(5)])
+        counts = [len(each.candidate.transactions) for each in made]
+        self.assertEqual(counts, [MAX_TRANSACTIONS, MAX_TRANSACTIONS, MAX_TRANSACTIONS // 2])
+        # A batch that is too much for one block is read again for the next.
+        self.assertEqual(self.turns, 2 + 2)
+        junk = [self.logged(b"junk") for _ in range(BLOCK_BATCHES + 1)]
+        self.assertEqual([len(each.refused) for each in self.execute(*junk)], [BLOCK_BATCHES, 1])
 
     def test_topicsThatShareIdsAreInBlocksOfTheirOwn(self) -> None:
         """Two topics whose events would have the same ids come into two blocks."""

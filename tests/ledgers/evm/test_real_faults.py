@@ -385,7 +385,9 @@ class FaultTests(BrokersTestCase):
         ledger = EvmLedger(context, self.chain.settings(self.directory / "0.key"))
         rpc: Any = ledger._rpc
         post, dyingPost = rpc._post, death.around(rpc._post)
-        rpc._post = lambda body: (dyingPost if b"sendRawTransaction" in body else post)(body)
+        rpc._post = lambda body, most: (dyingPost if b"sendRawTransaction" in body else post)(
+            body, most
+        )
         return ledger
 
     @asDeferred
