@@ -218,8 +218,9 @@ class PendingTransactions:
 
     def among(self, hashes: Iterable[bytes]) -> set[bytes]:
         """
-        Those of some transactions that are pending, by their hashes. Hot path: it takes no longer
-        where others are pending as well.
+        Those of some transactions that are pending, by their hashes.
+
+        Hot path: it takes no longer where many others are pending.
         """
         waiting = self._waiting
         return {hash for hash in hashes if hash in waiting}

@@ -263,6 +263,7 @@ REORGANIZED: Final[Mapping[str, Fault]] = MappingProxyType(
         "last blocks replaced": reorganizes,
         "transactions dropped": dropsTransactions,
         "one broker killed": _kills(1),
+        "all brokers killed": _kills(None),
         "a broker, and blocks replaced": _both([_kills(1), suspendsBroker], [reorganizes]),
     }
 )

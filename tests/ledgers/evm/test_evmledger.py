@@ -13,7 +13,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import TestCase
 
-from svcbroker.errors import BrokerError
+from svcbroker.errors import BrokerError, LedgerUnavailable
 from svcbroker.ledgers.evm import EvmLedger, EvmSettings, _evmledger, _evmrpc, checkInstalled
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
@@ -318,6 +318,75 @@ class LedgerTests(TestCase):
         self.assertEqual(len(set(first)), len(first))
         self.assertLessEqual(set(acknowledged), set(first))
         self.assertTrue(acknowledged)
+
+    @asDeferred
+    async def test_accountWithoutMoneyIsTold(self) -> None:
+        """An account that cannot pay for gas is told of. What was accepted before waits, and is
+        executed when others have sent money; new events are refused at once."""
+        self.begin(price=1, balance=10**9)
+        ledger = await self.started()
+        self.node.balance = 0
+        waiting = ledger.submitMany([PublishEvent(topic="t", content=b"x")])
+        await self.reason(ledger, "is out of gas money: it has 0 wei")
+        [refused] = await self.publish(ledger, PublishEvent(topic="t", content=b"y"))
+        self.assertIsInstance(refused, LedgerUnavailable)
+        self.node.balance = 10**9
+        await waiting.done
+        await self.untilReady(ledger)
+        self.assertEqual(await self.contents(ledger), [b"x"])
+
+    @asDeferred
+    async def test_dearerGasIsPaid(self) -> None:
+        """Where gas becomes dearer, a transaction is offered again for more, and executed once. A
+        broker whose price is fixed tells of it, and goes on when that is enough again."""
+        self.begin(price=5, balance=10**12)
+        ledger = await self.started()
+        fixed = await self.started("b", key="b", gasPrice=50)
+        self.node.price = 100
+        await self.event(ledger, b"x")
+        chain = ledger.measure().chain
+        assert chain is not None
+        self.assertEqual(chain.gasPrice, 100)
+        waiting = fixed.submitMany([PublishEvent(topic="t", content=b"y")])
+        await self.reason(fixed, "the node wants more than 50 wei for gas: set gas-price")
+        self.node.price = 50
+        await waiting.done
+        self.assertEqual(await self.contents(fixed), [b"x", b"y"])
+
+    @asDeferred
+    async def test_replacedTransactionGetsAnotherNonce(self) -> None:
+        """While the node's pool has somebody else's transaction with a nonce of ours, ours waits.
+        When the other one is in a block, ours is sent with the next nonce, and executed once."""
+        self.begin()
+        ledger = await self.started()
+        sender: Any = ledger._sender
+        await until(lambda: not sender.underWay)
+        self.node.refusal = "replacement transaction underpriced"
+        waiting = ledger.submitMany([PublishEvent(topic="t", content=b"x")])
+        await until(lambda: any(each.due for each in sender._sent))
+        [nonce] = [each.nonce for each in sender._sent]
+        self.node.refusal = ""
+        account = Account.load(self.directory / "a.key")
+        self.node.mine().senders[b"\x01" * 32] = account.address
+        await waiting.done
+        self.assertEqual(self.node.nonceOf(account.address, self.node.last), nonce + 2)
+        self.assertEqual(await self.contents(ledger), [b"x"])
+
+    @asDeferred
+    async def test_gapOfNoncesIsFilled(self) -> None:
+        """A transaction that the node takes and forgets is sent again with those behind it, which
+        it refuses for their nonces; all are executed once, in order."""
+        self.begin()
+        ledger = await self.started()
+        self.node.forgets = 1
+        sender: Any = ledger._sender
+        waiting = []
+        for number in range(3):
+            waiting.append(ledger.submitMany([PublishEvent(topic="t", content=b"%d" % number)]))
+            await until(lambda: not sender._pending.queued)
+        for each in waiting:
+            await each.done
+        self.assertEqual(await self.contents(ledger), [b"0", b"1", b"2"])
 
     @asDeferred
     async def test_wrongClocksDoNotStopWrites(self) -> None:
