@@ -5,12 +5,17 @@ and validators of polygon-edge.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
 import shutil
+import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,8 +107,6 @@ class Chain:
     """
 
     id = 31337
-    listening = rb"Listening on 127\.0\.0\.1:(\d+)"
-
     url: str
     rpc: EvmRpc
     contract: bytes
@@ -119,22 +122,18 @@ class Chain:
         """
         return programOf("anvil", "npm: @foundry-rs/anvil-linux-amd64")
 
-    def arguments(self) -> Sequence[str]:
-        """The words by which it is started."""
-        return (
-            *("anvil", "--host", "127.0.0.1", "--port", "0", "--chain-id", str(self.id)),
-            *("--hardfork", "istanbul", "--gas-price", "0", "--gas-limit", "30000000"),
-            *("--accounts", "1"),
-        )
-
     def __init__(self, test: TestCase) -> None:
         self._test = test
-        self._process = _Process(self.listening)
+        self._process = _Process(rb"Listening on 127\.0\.0\.1:(\d+)")
         self._program = self.program()
 
     async def start(self, *options: str) -> None:
         """Start it."""
-        arguments = [*self.arguments(), *options]
+        arguments = [
+            *("anvil", "--host", "127.0.0.1", "--port", "0", "--chain-id", str(self.id)),
+            *("--hardfork", "istanbul", "--gas-price", "0", "--gas-limit", "30000000"),
+            *("--accounts", "1", *options),
+        ]
         directory = Path(self._test.mktemp())
         directory.mkdir()
         environment = {"TMPDIR": str(directory.absolute())}
@@ -183,26 +182,54 @@ class Chain:
         )
 
 
+@cache
+def _geth(program: str) -> str:
+    """
+    The JSON-RPC of the geth of all tests of this process, with which it ends. Each test has a
+    contract of its own there: a start takes longer than most tests.
+    """
+    directory = tempfile.mkdtemp(prefix="svcbroker-geth-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    # Without a directory of its own all is in memory.
+    arguments = (
+        *(program, "--dev", "--dev.gaslimit", "30000000"),
+        *("--http", "--http.addr", "127.0.0.1", "--http.port", "0", "--http.api", "eth"),
+        *("--authrpc.port", "0", "--port", "0", "--nodiscover", "--maxpeers", "0"),
+        *("--nat", "none", "--ipcdisable"),
+    )
+    process = subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={"TMPDIR": directory},
+    )
+    atexit.register(process.kill)
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(rb"HTTP server started +endpoint=127\.0\.0\.1:(\d+)", line)
+        if found:
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return f"http://127.0.0.1:{int(found[1])}"
+    raise AssertionError(f"geth has ended: {process.wait()}")
+
+
 class Geth(Chain):
     """
     A running node: geth, with the newest forks, where gas costs something.
     """
 
     id = 1337
-    listening = rb"HTTP server started +endpoint=127\.0\.0\.1:(\d+)"
 
     @classmethod
     def program(cls) -> str:
         return programOf("geth", "tools/engines/build geth")
 
-    def arguments(self) -> Sequence[str]:
-        # Without a directory all is in memory.
-        return (
-            *("geth", "--dev", "--dev.gaslimit", "30000000"),
-            *("--http", "--http.addr", "127.0.0.1", "--http.port", "0", "--http.api", "eth"),
-            *("--authrpc.port", "0", "--port", "0", "--nodiscover", "--maxpeers", "0"),
-            *("--nat", "none", "--ipcdisable"),
-        )
+    async def start(self, *options: str) -> None:
+        """Start it, if it does not run."""
+        self.url = _geth(self._program)
+        self.rpc = connectChain(reactor, [self.url], DIALECTS["geth"])
+        self._test.addCleanup(self.rpc.close)
 
     async def fund(self, accounts: Sequence[Account]) -> None:
         [rich] = json.loads(await self.ask("eth_accounts"))
