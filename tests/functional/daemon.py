@@ -30,7 +30,7 @@ import svcbroker
 from tests.waiting import TIMEOUT as TIMEOUT
 from tests.waiting import until as until
 
-from .forking import ForkedProcess
+from .forking import ForkedProcess, forkedPython
 
 STEP = 0.05
 """Seconds between two looks at something that will come."""
@@ -215,6 +215,13 @@ class DaemonTestCase(TestCase):
         protocol = DaemonProtocol()
         process = ForkedProcess(protocol, arguments, self.environment, str(self.root), stdin)
         return self._daemon(protocol, process)
+
+    def python(self) -> str:
+        """
+        The words by which scripts of a shell run programs in Python, which are forked as those of
+        L{spawn} are. They end by themselves: no signal reaches them.
+        """
+        return forkedPython(self.environment["PYTHONPATH"])
 
     def _daemon(self, protocol: DaemonProtocol, process: Any) -> Daemon:
         pool = HTTPConnectionPool(reactor)

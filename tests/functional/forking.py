@@ -6,15 +6,18 @@ Such a daemon starts in a fifth of the time, nearly all of which Python takes to
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shlex
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any
 
 from twisted.internet import reactor as _reactor
@@ -25,21 +28,37 @@ from twisted.internet.interfaces import IProcessProtocol
 from twisted.python.failure import Failure
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
+CLIENT = Path(__file__).with_name("forkclient.py")
 
 
 @cache
-def _server(pythonPath: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The program that forks. It ends with this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
+def _server(pythonPath: str) -> tuple[str, subprocess.Popen[bytes]]:
+    """The socket of the program that forks, and the program. It ends with this process."""
+    directory = tempfile.mkdtemp(prefix="svcbroker-fork-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    path = os.path.join(directory, "requests")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(path)
+        listening.listen()
         process = subprocess.Popen(
             # Not with its directory among those of modules.
-            [sys.executable, "-P", str(PROGRAM)],
-            stdin=theirs.fileno(),
+            [sys.executable, "-P", str(PROGRAM), str(listening.fileno())],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": pythonPath},
+            pass_fds=[listening.fileno()],
         )
-    return ours, process
+    return path, process
+
+
+def forkedPython(pythonPath: str) -> str:
+    """
+    What a shell runs in place of C{python}: the program is forked.
+
+    @param pythonPath: C{PYTHONPATH}, which the shell's environment has as well.
+    """
+    path, _ = _server(pythonPath)
+    return shlex.join([sys.executable, "-IS", str(CLIENT), path])
 
 
 class _Pipe(FileDescriptor):
@@ -97,11 +116,15 @@ class ForkedProcess:
         request = {"arguments": arguments, "environment": environment, "path": path, "umask": umask}
         server, _ = _server(environment["PYTHONPATH"])
         (output, toOutput), (errors, toErrors), (report, toReport) = (os.pipe() for _ in range(3))
-        with TemporaryFile() as file:
+        with (
+            tempfile.TemporaryFile() as file,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests,
+        ):
             file.write(stdin)
             file.seek(0)
             files = [file.fileno(), toOutput, toErrors, toReport]
-            socket.send_fds(server, [json.dumps(request).encode()], files)
+            requests.connect(server)
+            socket.send_fds(requests, [json.dumps(request).encode()], files)
         for each in files[1:]:
             os.close(each)
         self._protocol = protocol

@@ -1,7 +1,8 @@
 """
 A Python that has imported the broker, and forks a child for each program that it is to run.
 
-L{.forking} runs this file. Its standard input is the socket on which requests come.
+L{.forking} runs this file. Its argument is the descriptor of the socket to which each request
+makes a connection. It ends when its standard input does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import gc
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -40,10 +42,9 @@ def importLibraries() -> None:
     gc.freeze()
 
 
-def serve(requests: socket.socket) -> dict[str, Any]:
+def serve(listening: socket.socket) -> dict[str, Any]:
     """
-    Fork a child for each request. It returns in the child, with the request, and ends when no more
-    will come.
+    Fork a child for each request. It returns in the child, with the request.
 
     The files of a request are the standard ones of the child, and one to which the child's process
     identifier and exit status are written.
@@ -51,14 +52,18 @@ def serve(requests: socket.socket) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        request, files, _, _ = socket.recv_fds(requests, MAX_REQUEST, 4)
-        if not request:
+        waits: list[Any] = [listening, 0]
+        ready, _, _ = select.select(waits, [], [])
+        if 0 in ready:
             sys.exit()
+        requests, _ = listening.accept()
+        with requests:
+            request, files, _, _ = socket.recv_fds(requests, MAX_REQUEST, 4)
         if os.fork() == 0:
             break
         for file in files:
             os.close(file)
-    requests.close()
+    listening.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     *standard, report = files
@@ -90,7 +95,7 @@ def run(option: str, program: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     importLibraries()
-    asked = serve(socket.socket(fileno=os.dup(0)))
+    asked = serve(socket.socket(fileno=int(sys.argv[1])))
     os.umask(asked["umask"])
     os.chdir(asked["path"])
     os.environ.clear()

@@ -92,7 +92,7 @@ class LyingTests(DaemonTestCase):
         self.url = f"http://127.0.0.1:{port.getHost().port}/svcbroker"
         program = self.root / "bin" / "svcbroker"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m svcbroker.commands "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {self.python()} -m svcbroker.commands "$@"\n')
         program.chmod(0o755)
         self.environment["PATH"] = f"{program.parent}:{self.environment['PATH']}"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 from attrs import frozen
@@ -99,7 +98,7 @@ class PageTests(DaemonTestCase):
     async def bash(self, script: str, url: str) -> str:
         """What a script prints; it must succeed."""
         bash = neededProgram("bash")
-        ours = f'svcbroker() {{ "{sys.executable}" -m svcbroker.commands "$@"; }}\n'
+        ours = f'svcbroker() {{ {self.python()} -m svcbroker.commands "$@"; }}\n'
         environment = {
             "PATH": os.environ["PATH"],
             "LC_ALL": "C.UTF-8",

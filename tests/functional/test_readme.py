@@ -18,14 +18,9 @@ from attrs import define, field, frozen
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest
 
-import svcbroker
-
 from .daemon import LOCAL, OFF, SERVES, Daemon, DaemonTestCase
 
 ROOT = Path(__file__).parents[2]
-OURS = os.pathsep.join(
-    filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
-)
 RUN = ".venv/bin/svcbroker run --pidfile svcbroker.pid"
 START = ".venv/bin/twistd -n svcbroker"
 KILL = "kill -9 $(cat svcbroker.pid)"
@@ -144,7 +139,7 @@ class PageTests(DaemonTestCase):
         self.assertEqual(len(lines), 5)
         start = next(line for line in lines if line.startswith(START))
         for line in lines[: lines.index(start)]:
-            script = line.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
+            script = line.replace(COMMAND, f"{self.python()} -m svcbroker.commands")
             await self.bash(f"{script} 2>/dev/null")
         options = start.removeprefix(START).replace(":8883", ":0").split()
         daemon = await self.run_([f"--http={LOCAL}", *options], twistd=["-n"]).serves()
@@ -179,7 +174,7 @@ class PageTests(DaemonTestCase):
                 continue
             script = (prelude + step.command).replace(ADDRESS, address)
             self.brokerUrl = daemon.base if daemon is not None else ""
-            script = script.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
+            script = script.replace(COMMAND, f"{self.python()} -m svcbroker.commands")
             script = script.replace(MQTT_PORT, f"-p {port}")
             script = script.replace(f"{PUBLISHER} -t", f"{PUBLISHER} -p {port} -t")
             output = (await self.bash(script)).replace(address, ADDRESS)
@@ -209,7 +204,7 @@ class PageTests(DaemonTestCase):
                 # PYTHONPATH may have the library of this Python, which no other one can use.
                 "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "LC_ALL": "C.UTF-8",
-                "PYTHONPATH": OURS,
+                "PYTHONPATH": self.environment["PYTHONPATH"],
                 "SVCBROKER_URL": self.brokerUrl,
                 "XDG_CONFIG_HOME": str(self.root),
             },

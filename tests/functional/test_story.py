@@ -196,7 +196,7 @@ class StoryTests(DaemonTestCase):
         """What a command prints, on both streams."""
         for word, value in self.words.items():
             command = command.replace(word, value)
-        ours = f'svcbroker() {{ "{sys.executable}" -P -m svcbroker.commands "$@"; }}\n'
+        ours = f'svcbroker() {{ {self.python()} -m svcbroker.commands "$@"; }}\n'
         assert self.broker is not None
         environment = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
