@@ -5,6 +5,7 @@ The script that writes the vectors, in processes of its own.
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +24,15 @@ class GeneratorTests(SynchronousTestCase):
 
     def test_scriptReproducesCommittedFile(self) -> None:
         """
-        Under any hash seed the script makes the committed file, byte for byte: blocks, hashes
-        and signatures depend on nothing but what is in them.
+        Under a hash seed that is drawn the script makes the committed file, byte for byte: blocks,
+        hashes and signatures depend on nothing but what is in them.
         """
-        for seed in ("1", "2"):
-            path = Path(self.mktemp()).absolute()
-            subprocess.run(
-                [sys.executable, "-m", "tools.vectors.chain", str(path)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONHASHSEED": seed},
-                check=True,
-                timeout=120,
-            )
-            self.assertTrue(path.read_bytes() == VECTORS_PATH.read_bytes(), seed)
+        seed = str(random.SystemRandom().randrange(2**32))
+        path = Path(self.mktemp()).absolute()
+        subprocess.run(
+            [sys.executable, "-m", "tools.vectors.chain", str(path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+        )
+        self.assertTrue(path.read_bytes() == VECTORS_PATH.read_bytes(), f"hash seed {seed}")
