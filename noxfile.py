@@ -36,7 +36,7 @@ SLOW = (
     *("carriers.mqtt.test_batches", "carriers.mqtt.test_exactly_once"),
     *("carriers.mqtt.test_hostile", "carriers.mqtt.test_overlapping", "carriers.stomp.test_fuzz"),
     *("carriers.webhook.test_batches", "chain.test_encoding", "chain.test_execution3"),
-    *("chain.test_generator", "chain.test_history", "chain.test_signed_mutations"),
+    *("chain.test_generator", "chain.test_merkle", "chain.test_signed_mutations"),
     *("chain.test_vectors3", "client.test_core", "client.test_sse", "commands.test_archive"),
     *("commands.test_contradict", "ledgers.cometbft.test_outbox_any"),
     *("ledgers.cometbft.test_restoring", "ledgers.cometbft.test_snapshots"),

@@ -39,13 +39,7 @@ from svcbroker.ledgers.evm._evmrpc import (
 )
 from svcbroker.ledgers.evm._sender import gasOf
 from svcbroker.ledgers.evm.operating import Account
-from svcbroker.ledgers.testnet.evmchain import (
-    ANVIL,
-    RunningChain,
-    TestChain,
-    findProgram,
-    makeChain,
-)
+from svcbroker.ledgers.testnet.daemons import ANVIL, RunningChain, TestChain, findProgram, makeChain
 from svcbroker.model import OpenTopic, PublishEvent
 
 from .chains import content, openLedger, publish

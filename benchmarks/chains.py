@@ -30,7 +30,7 @@ from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, configure
 from svcbroker.ledgers.evm._evmrpc import balanceCall, connectChain, todata
 from svcbroker.ledgers.evm.operating import Account
-from svcbroker.ledgers.testnet.evmchain import (
+from svcbroker.ledgers.testnet.daemons import (
     ANVIL,
     IBFT,
     RunningChain,

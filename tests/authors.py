@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.chain import statement
 from svcbroker.model import Authorship
-from svcbroker.testing.doubles import ScriptedLedger
+from svcbroker.testing._fixtures import ScriptedLedger
 from tests.needed import neededProgram
 
 SIGNED_AT = 1_700_000_000_123

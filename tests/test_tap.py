@@ -43,7 +43,7 @@ from svcbroker.interfaces import Action, ILedger
 from svcbroker.net import budgets
 from svcbroker.net.settings import ConfigError
 from svcbroker.tap import Options, makeService
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from svcbroker.version import readVersion
 from tests.carriers.http.support import Connection, requestBytes
 from tests.carriers.test_websocket import UPGRADE

@@ -22,7 +22,7 @@ from msgspec.structs import fields
 from svcbroker import errors
 from svcbroker.access import DEFAULT_COST
 from svcbroker.carriers.http.routes import refuse
-from svcbroker.carriers.mqtt.reasons import publishReason
+from svcbroker.carriers.mqtt.fields import publishReason
 from svcbroker.commands.arguments import CONNECTION
 from svcbroker.commands.commandline import GROUPS, allCommands, commandOptions
 from svcbroker.daemon import config, memory

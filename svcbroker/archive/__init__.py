@@ -13,7 +13,24 @@ from ._audit import Audited, audit, auditDataDirectoryFiles, auditGroup, auditGr
 from ._auditchain import AuditedChain, auditChain
 from ._backup import BackedUp, BackupRefused, backUp
 from ._eraser import ERASURE_BYTES, Eraser, Erasing, ErasureVerifier
-from ._export import MAX_PART, ExportedHeaders, RangeUnknown, exportChain, exportPart
+from ._export import (
+    MAX_PART,
+    Begin,
+    End,
+    ExportedHeaders,
+    LogRefused,
+    LogSource,
+    LogUnreadable,
+    RangeUnknown,
+    StreamBroken,
+    StreamedBlock,
+    StreamReader,
+    StreamWriter,
+    exportChain,
+    exportLog,
+    exportPart,
+    storedLog,
+)
 from ._findings import Finding, Findings, Report
 from ._importer import (
     BlockVerifier,
@@ -46,7 +63,6 @@ from ._layout import (
     readKeyFiles,
     refusedName,
 )
-from ._logfiles import LogRefused, LogSource, LogUnreadable, exportLog, storedLog
 from ._prover import TREE_BYTES, Certificates, NotCertified, Prover, readChain
 from ._replay import (
     ROUNDS_ASIDE,
@@ -58,7 +74,6 @@ from ._replay import (
     loadChain,
     storedHistory,
 )
-from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
 __all__ = [
     "BROKER_FILES",

@@ -34,7 +34,15 @@ from ..proofs import (
 )
 from ..storage import Append, Snapshot, StorageError, Store, readTip, suspectLoss, syncFile
 from ._eraser import Eraser
-from ._export import RangeUnknown, exportChain
+from ._export import (
+    Begin,
+    End,
+    RangeUnknown,
+    StreamBroken,
+    StreamedBlock,
+    StreamReader,
+    exportChain,
+)
 from ._findings import Report, noReport
 from ._layout import COPY_NAME, KEYS_NAME, STORE_NAME, KeyFile, readKeyFiles, writeKeyFiles
 from ._replay import (
@@ -47,7 +55,6 @@ from ._replay import (
     loadChain,
     setRoundsAside,
 )
-from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader
 
 _GROUP: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 

@@ -31,7 +31,7 @@ from ._collaborators import (
     RetentionReport,
     WebhookRequest,
 )
-from ._eventholds import ErasurePreview
+from ._eventerasure import ErasurePreview
 from ._groups import DEFAULT_GROUP, Limits, TimeoutQueue, checkTopic, checkTopicFilter
 from ._metadatastore import GroupOf, MetadataStore, bindToChains
 from ._operator import MAX_CONNECTIONS, ClientConnection, ConnectionPage

@@ -32,14 +32,12 @@ from ..net.metrics import Metrics, Tracer, counter, gauge
 from ..net.settings import NoSettings
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration
-from ._broker import Broker
+from ._broker import Broker, TopicAuthors
 from ._collaborators import IJobs, IRetention, IWebhooks
-from ._eventerasure import EventErasing
-from ._eventholds import EventHolding
+from ._eventerasure import EventErasing, EventHolding
 from ._metadatastore import GroupOf, MetadataStore
 from ._operator import ClientConnection, Operator
 from ._proving import Proving
-from ._topicauthors import TopicAuthors
 from .find import EventSearch
 from .subscriptions import KeptPositions, Subscriptions
 from .transparency import Transparency

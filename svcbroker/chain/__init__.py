@@ -15,7 +15,6 @@ from ._authorship import (
     openingContent,
     statement,
 )
-from ._block import Candidate, InvalidBlock, checkBlock, proposeBlock, selectTransactions
 from ._body import (
     RECEIPT_SIZE,
     BodyTable,
@@ -31,10 +30,28 @@ from ._body import (
     tableSize,
     transactionHashes,
 )
-from ._claims import KEY_WINDOW, ErasedRange, Erasure, KeySource, KeyUse, MemoryKeys, OwnedKey
+from ._claims import (
+    KEY_WINDOW,
+    ErasedRange,
+    Erasure,
+    Hold,
+    HoldChange,
+    Holds,
+    KeySource,
+    KeyUse,
+    MemoryKeys,
+    OwnedKey,
+    Release,
+)
 from ._encoding import Malformed, VersionUnknown, accountAddress, keyAddress, topicAddress
-from ._execution import execute
-from ._genesis import Genesis
+from ._execution import (
+    Candidate,
+    InvalidBlock,
+    checkBlock,
+    execute,
+    proposeBlock,
+    selectTransactions,
+)
 from ._header import (
     OLD_FORMAT,
     Certificate,
@@ -47,19 +64,21 @@ from ._header import (
     quorum,
     votePayload,
 )
-from ._history import History, NodeSource, growthPath, historyPath
-from ._holds import Hold, HoldChange, Holds, Release
 from ._merkle import (
     EMPTY_ROOT,
+    History,
     MerkleTree,
+    NodeSource,
     checkGrowth,
+    growthPath,
+    historyPath,
     leafHash,
     merklePath,
     merkleRoot,
     rootOfGrowth,
     rootOfPath,
 )
-from ._state import NONCE_WINDOW, ChainState, Nonces, Outcome, TopicPath
+from ._state import NONCE_WINDOW, ChainState, Genesis, Nonces, Outcome, TopicPath
 from ._transaction import MAX_HEAD_SIZE, SALT_SIZE, Claims, Kind, Transaction, TransactionSummary
 from ._validators import (
     MAX_VALIDATORS,

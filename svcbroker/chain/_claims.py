@@ -1,21 +1,36 @@
 """
-Claims of publishes and erasures: the uses of idempotency keys, and the events that were erased.
+Claims of publishes and erasures: the uses of idempotency keys, and the events that were erased; and
+holds, which keep events from being erased until they are released: their encoding, and those that
+are in force.
 
-B{Frozen bytes}: erasures, pinned by C{erasures} of C{format3} in C{docs/vectors/chain.json}.
+B{Frozen bytes}: erasures, holds and releases, pinned by C{erasures} of C{format3}, C{holds} and
+C{releases} of C{format4} in C{docs/vectors/chain.json}.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_right, insort
+from array import array
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from ..model import MAX_ERASED, MAX_RANGES, MAX_REASON
-from ._encoding import U16, Malformed, Reader
+from ..errors import BrokerError
+from ..model import (
+    MAX_ERASED,
+    MAX_HELD_EVENTS,
+    MAX_HOLD_PATTERNS,
+    MAX_RANGES,
+    MAX_REASON,
+    HeldRange,
+    checkHoldPattern,
+    isCase,
+)
+from ._encoding import ADDRESS_SIZE, U16, Malformed, Reader
 
 KEY_WINDOW: Final = 2**20
 """The number of an owner's latest uses that are in force."""
@@ -218,3 +233,306 @@ class Erasure(Struct, frozen=True, kw_only=True):
         if total > MAX_ERASED:
             raise Malformed(f"an erasure names at most {MAX_ERASED} events")
         return cls(account=account, reason=reason, ranges=tuple(ranges))
+
+
+_EVENT = struct.Struct(f">{ADDRESS_SIZE}sQ")
+_FEW_RANGES = 32
+"""The most ranges that are looked for one by one in each hold."""
+_SEPARATOR, _ONE_LEVEL, _ALL_BELOW = "/", "+", "#"
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """
+    The content of a release.
+
+    @ivar case: the name of the hold that it ends.
+    @ivar account: the account of the operator who asked for it; may be empty.
+    @ivar reason: why.
+    """
+
+    case: str
+    account: str
+    reason: str
+
+    def encode(self) -> bytes:
+        """Its canonical encoding."""
+        case, account, reason = (
+            each.encode("utf-8") for each in (self.case, self.account, self.reason)
+        )
+        return b"".join(
+            (
+                bytes([len(case)]),
+                case,
+                bytes([len(account)]),
+                account,
+                U16.pack(len(reason)),
+                reason,
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Release:
+        """
+        Read a release.
+
+        @raise Malformed: the bytes are not one.
+        """
+        reader = Reader(data)
+        case, account, reason = _readCase(reader)
+        reader.finish()
+        return cls(case=case, account=account, reason=reason)
+
+
+class Hold(Release, frozen=True, kw_only=True):
+    """
+    The content of a hold: either patterns or events.
+
+    @ivar patterns: of topics, all of whose events it holds; by the rising bytes of their UTF-8.
+    @ivar events: addresses of topics and sequence numbers, rising.
+    """
+
+    patterns: Sequence[str] = ()
+    events: Sequence[tuple[bytes, int]] = ()
+
+    def encode(self) -> bytes:
+        """Its canonical encoding."""
+        patterns = [each.encode("utf-8") for each in self.patterns]
+        return b"".join(
+            (
+                super().encode(),
+                bytes([len(patterns)]),
+                *(U16.pack(len(each)) + each for each in patterns),
+                U16.pack(len(self.events)),
+                *(_EVENT.pack(*each) for each in self.events),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hold:
+        """
+        Read a hold.
+
+        @raise Malformed: the bytes are not one.
+        """
+        reader = Reader(data)
+        case, account, reason = _readCase(reader)
+        patterns = [reader.text(reader.number(U16)) for _ in range(reader.take(1)[0])]
+        events = list(_EVENT.iter_unpack(reader.take(_EVENT.size * reader.number(U16))))
+        reader.finish()
+        if len(patterns) > MAX_HOLD_PATTERNS or len(events) > MAX_HELD_EVENTS:
+            raise Malformed("a hold has too many patterns or events")
+        if bool(patterns) == bool(events):
+            raise Malformed("a hold has either patterns or events")
+        encoded = [each.encode("utf-8") for each in patterns]
+        if encoded != sorted(set(encoded)) or events != sorted(set(events)):
+            raise Malformed("patterns or events of a hold do not rise")
+        try:
+            for pattern in patterns:
+                checkHoldPattern(pattern)
+        except BrokerError as error:
+            raise Malformed(error.message) from None
+        if not all(sequence for _, sequence in events):
+            raise Malformed("no event has the number 0")
+        return cls(case=case, account=account, reason=reason, patterns=patterns, events=events)
+
+
+def _readCase(reader: Reader) -> tuple[str, str, str]:
+    """Case, account and reason."""
+    case = reader.text(reader.take(1)[0])
+    account = reader.text(reader.take(1)[0])
+    size = reader.number(U16)
+    reason = reader.text(size)
+    if not isCase(case):
+        raise Malformed("the name of a case is not valid")
+    if size > MAX_REASON:
+        raise Malformed("the reason of a hold is too long")
+    return case, account, reason
+
+
+class HoldChange(Struct, frozen=True, kw_only=True):
+    """
+    A hold or a release that was executed.
+
+    @ivar content: what it says.
+    @ivar entry: its transaction as it stands in a body.
+    @ivar hash: the hash of that.
+    @ivar height: the height of its block.
+    @ivar position: the index of the transaction in its block.
+    @ivar time: the time of the block in milliseconds since the epoch.
+    """
+
+    content: Hold | Release
+    entry: bytes
+    hash: bytes
+    height: int
+    position: int
+    time: int
+
+
+class _Level:
+    """
+    The patterns that begin alike.
+
+    @ivar below: those that go on, by their next level.
+    @ivar cases: the cases of those that end here.
+    @ivar rest: the cases of those that end with C{#} here.
+    """
+
+    __slots__ = ("below", "cases", "rest")
+
+    def __init__(self) -> None:
+        self.below: dict[str, _Level] = {}
+        self.cases: set[str] = set()
+        self.rest: set[str] = set()
+
+
+class Holds:
+    """
+    The holds that are in force.
+
+    @ivar released: the height of the block with the latest release; 0 where there is none.
+    """
+
+    def __init__(self, holds: Iterable[HoldChange] = (), released: int = 0) -> None:
+        self.released = released
+        self._byCase: dict[str, HoldChange] = {}
+        self._root = _Level()
+        self._events: dict[bytes, dict[str, array[int]]] = {}
+        for each in holds:
+            self.apply(each)
+
+    def __len__(self) -> int:
+        return len(self._byCase)
+
+    def __contains__(self, case: str) -> bool:
+        return case in self._byCase
+
+    def __iter__(self) -> Iterator[HoldChange]:
+        """They, in the order in which they came into force."""
+        return iter(self._byCase.values())
+
+    def apply(self, change: HoldChange) -> None:
+        """Add a hold, or remove the one that a release ends."""
+        case = change.content.case
+        if isinstance(change.content, Hold):
+            self._byCase[case] = change
+            for pattern in change.content.patterns:
+                self._addPattern(pattern, case)
+            for address, sequence in change.content.events:
+                cases = self._events.setdefault(address, {})
+                cases.setdefault(case, array("Q")).append(sequence)
+            return
+        self.released = change.height
+        hold = self._byCase.pop(case).content
+        assert isinstance(hold, Hold)
+        for pattern in hold.patterns:
+            self._removePattern(self._root, pattern.split(_SEPARATOR), case)
+        for address in {address for address, _ in hold.events}:
+            del self._events[address][case]
+            if not self._events[address]:
+                del self._events[address]
+
+    def _addPattern(self, pattern: str, case: str) -> None:
+        level = self._root
+        for part in pattern.split(_SEPARATOR):
+            if part == _ALL_BELOW:
+                level.rest.add(case)
+                return
+            level = level.below.setdefault(part, _Level())
+        level.cases.add(case)
+
+    def _removePattern(self, level: _Level, parts: Sequence[str], case: str) -> None:
+        if not parts:
+            level.cases.discard(case)
+            return
+        part, *others = parts
+        if part == _ALL_BELOW:
+            level.rest.discard(case)
+            return
+        below = level.below[part]
+        self._removePattern(below, others, case)
+        if not (below.below or below.cases or below.rest):
+            del level.below[part]
+
+    def casesOf(
+        self, topic: str, address: bytes, ranges: Sequence[tuple[int, int]]
+    ) -> Iterator[str]:
+        """
+        The cases that hold one of some events; a case may come twice.
+
+        @param topic: the name of their topic.
+        @param address: its address.
+        @param ranges: pairs of the first and the last sequence number, rising.
+        """
+        yield from self._casesOfTopic(topic)
+        held = self._events.get(address)
+        if not held:
+            return
+        if len(ranges) > _FEW_RANGES:
+            # An erasure has at most MAX_ERASED numbers: a set of them asks each hold once.
+            numbers = {each for first, last in ranges for each in range(first, last + 1)}
+            yield from (case for case, some in held.items() if not numbers.isdisjoint(some))
+            return
+        for case, sequences in held.items():
+            for first, last in ranges:
+                at = bisect_left(sequences, first)
+                if at < len(sequences) and sequences[at] <= last:
+                    yield case
+                    break
+
+    def rangesOf(
+        self, topic: str, address: bytes, ranges: Sequence[tuple[int, int]]
+    ) -> Sequence[Iterator[HeldRange]]:
+        """
+        The events of a topic that are held, of those in some ranges: for each hold those that it
+        names, rising. A step takes no longer than to look at the events of one hold. What is told
+        is of the holds that are in force now, not of those that are when an iterator is asked.
+
+        @param topic: its name.
+        @param address: its address.
+        @param ranges: pairs of the first and the last sequence number, rising.
+        """
+        found = [_wholly(case, ranges) for case in set(self._casesOfTopic(topic))]
+        named = self._events.get(address, {}).items()
+        return found + [_named(case, sequences, ranges) for case, sequences in named]
+
+    def _casesOfTopic(self, topic: str) -> Iterator[str]:
+        """The cases that hold all events of a topic, by its name."""
+        levels = [self._root]
+        for part in topic.split(_SEPARATOR):
+            for level in levels:
+                yield from level.rest
+            levels = [
+                level.below[each]
+                for level in levels
+                for each in (part, _ONE_LEVEL)
+                if each in level.below
+            ]
+        for level in levels:
+            yield from level.rest
+            yield from level.cases
+
+
+def _wholly(case: str, ranges: Sequence[tuple[int, int]]) -> Iterator[HeldRange]:
+    """The ranges, held by a case that holds all of their topic."""
+    return (HeldRange(case=case, first=first, last=last) for first, last in ranges)
+
+
+def _named(
+    case: str, sequences: Sequence[int], ranges: Sequence[tuple[int, int]]
+) -> Iterator[HeldRange]:
+    """The events in some ranges that a case names, as ranges."""
+    at = number = 0
+    while number < len(ranges):
+        first, last = ranges[number]
+        at = bisect_left(sequences, first, at)
+        if at == len(sequences):
+            return
+        start = end = sequences[at]
+        if start > last:
+            number = bisect_left(ranges, start, number + 1, key=itemgetter(1))
+            continue
+        while at < len(sequences) and sequences[at] == end <= last:
+            at += 1
+            end += 1
+        yield HeldRange(case=case, first=start, last=end - 1)

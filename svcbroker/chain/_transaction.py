@@ -29,7 +29,7 @@ from ..model import (
     isIdempotencyKey,
 )
 from ._authorship import decodeAuthorChange, isSignedBy, openedFor, statement
-from ._claims import Erasure
+from ._claims import Erasure, Hold, Release
 from ._encoding import (
     ADDRESS_SIZE,
     U16,
@@ -42,7 +42,6 @@ from ._encoding import (
     encodeExtensions,
     keyAddress,
 )
-from ._holds import Hold, Release
 from ._merkle import leafHash
 
 FIXED: Final = struct.Struct(">BB20sQQ32sH")

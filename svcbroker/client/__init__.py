@@ -16,8 +16,9 @@ cryptography to verify, to sign and to open closed events. C{docs/client.rst} ha
 """
 
 from ..errors import BrokerError
+from ._confidential import AuthorKey, PassphraseMissing
 from ._core import Options
-from ._errors import AnswerInvalid, NotVerified, Unreachable
+from ._effects import AnswerInvalid, NotVerified, Unreachable
 from ._httpx import AsyncClient, Client
 from ._receipts import Receipts
 from ._records import (
@@ -31,7 +32,6 @@ from ._records import (
     TopicInfo,
     TopicState,
 )
-from ._signing import AuthorKey, PassphraseMissing
 
 __all__ = [
     "AnswerInvalid",

@@ -31,9 +31,17 @@ from ..errors import (
 )
 from ..files import readFile
 from ..model import ENCRYPTED, checkExtensions, filterMatches
-from ._confidential import EXTENSIONS, checkRecipients, closed, loadIdentities
-from ._effects import Delay, Deliver, HttpRequest, Procedure, openStream, readStream
-from ._errors import AnswerInvalid, Unreachable
+from ._confidential import EXTENSIONS, AuthorKey, checkRecipients, closed, loadIdentities
+from ._effects import (
+    AnswerInvalid,
+    Delay,
+    Deliver,
+    HttpRequest,
+    Procedure,
+    Unreachable,
+    openStream,
+    readStream,
+)
 from ._receipts import Receipts, ReceiptWriter, checkReceipts
 from ._records import (
     CheckpointRecord,
@@ -65,7 +73,6 @@ from ._requests import (
     readDocument,
     readError,
 )
-from ._signing import AuthorKey
 
 if TYPE_CHECKING:
     from ..proofs import AgeIdentity

@@ -17,7 +17,7 @@ import anyio
 import httpx
 
 from ..files import openFile
-from . import _errors
+from . import _effects
 from ._core import Core, Options
 from ._effects import (
     Delay,
@@ -29,10 +29,11 @@ from ._effects import (
     OpenStream,
     Procedure,
     ReadStream,
+    Unreachable,
+    answerTooLong,
     iterate,
     run,
 )
-from ._errors import Unreachable, answerTooLong
 from ._records import Event
 
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=15.0)
@@ -234,7 +235,7 @@ class _BlockingPerformer:
         with closing(response):
             for piece in response.iter_bytes():
                 body += piece
-                if len(body) > _errors.MAX_ANSWER:
+                if len(body) > _effects.MAX_ANSWER:
                     return answerTooLong()
         return answerOf(response, bytes(body))
 
@@ -359,7 +360,7 @@ class _AsyncPerformer:
         async with aclosing(response), aclosing(reading):
             async for piece in reading:
                 body += piece
-                if len(body) > _errors.MAX_ANSWER:
+                if len(body) > _effects.MAX_ANSWER:
                     return answerTooLong()
         return answerOf(response, bytes(body))
 

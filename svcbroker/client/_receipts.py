@@ -13,9 +13,9 @@ from attrs import field, frozen
 
 from ..errors import ParameterInvalid, TopicNotFound
 from ..model import EventId
+from ._confidential import AuthorKey
 from ._effects import Procedure
 from ._records import CheckpointRecord, Event, EventPage, Published
-from ._signing import AuthorKey
 
 _LOOKED_AT = 100
 """The number of receipts of a topic that are searched for the last one of a recipient."""

@@ -14,8 +14,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 from msgspec import Meta, Struct
 
-from ._confidential import checkRecipients
-from ._signing import AuthorKey
+from ._confidential import AuthorKey, checkRecipients
 
 _NUMBER = r"[1-9][0-9]{0,18}"
 _EVENT_ID: Final = Meta(pattern=rf"^[0-9a-f]{{8}}-{_NUMBER}-{_NUMBER}\Z")

@@ -24,8 +24,19 @@ from ..errors import (
     QuotaExceeded,
     TransactionTimeout,
 )
-from ._effects import MAX_DIGITS, Delay, HttpRequest, HttpResponse, Procedure, send
-from ._errors import AnswerInvalid, ErasureAnswer, Unreachable, errorOf, statusError
+from ._effects import (
+    MAX_DIGITS,
+    AnswerInvalid,
+    Delay,
+    ErasureAnswer,
+    HttpRequest,
+    HttpResponse,
+    Procedure,
+    Unreachable,
+    errorOf,
+    send,
+    statusError,
+)
 
 FIRST_DELAY: Final = 0.1
 MAX_DELAY: Final = 10.0

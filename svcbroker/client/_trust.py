@@ -25,8 +25,7 @@ from ..proofs import (
     verifyConsistency,
     verifyProof,
 )
-from ._effects import Procedure
-from ._errors import NotVerified
+from ._effects import NotVerified, Procedure
 from ._records import CheckpointRecord, Event
 from ._requests import Attempts, Requests, readDocument
 

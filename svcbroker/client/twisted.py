@@ -36,7 +36,7 @@ from zope.interface import implementer
 
 from ..files import readFile
 from ..net.http import ConnectionPool
-from . import _errors
+from . import _effects
 from ._core import Core, Options
 from ._effects import (
     Delay,
@@ -47,10 +47,11 @@ from ._effects import (
     OpenStream,
     Procedure,
     ReadStream,
+    Unreachable,
+    answerTooLong,
     iterate,
     run,
 )
-from ._errors import Unreachable, answerTooLong
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -240,7 +241,7 @@ class _Performer:
         try:
             while piece := await stream.read():
                 body += piece
-                if len(body) > _errors.MAX_ANSWER:
+                if len(body) > _effects.MAX_ANSWER:
                     return answerTooLong()
         finally:
             stream.close()

@@ -41,7 +41,21 @@ from ._cloudevents import (
     traceOf,
 )
 from ._cloudevents import OURS as BROKER_ATTRIBUTES
-from ._declarations import ERASED, EXTENSIONS, SEEN, Operation, Parameter, Result, same
+from ._declarations import (
+    ERASED,
+    EXTENSIONS,
+    IDEMPOTENCY_KEY,
+    PUBLISH_HEADERS,
+    SEEN,
+    SIGNED_PARAMETERS,
+    IdempotencyKeyType,
+    Operation,
+    Parameter,
+    Result,
+    eventHeaders,
+    readPublishHeaders,
+    same,
+)
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Interface
 from ._eventheaders import (
     FRAME_HEADERS,
@@ -53,14 +67,6 @@ from ._eventheaders import (
     withTrace,
 )
 from ._operatorcalls import OPERATOR_CALLS
-from ._publishparameters import (
-    IDEMPOTENCY_KEY,
-    PUBLISH_HEADERS,
-    SIGNED_PARAMETERS,
-    IdempotencyKeyType,
-    eventHeaders,
-    readPublishHeaders,
-)
 from ._results import (
     COMMON_ERRORS,
     EVENT,

@@ -69,32 +69,30 @@ from ..model import (
 from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ._clients import ACCOUNT_OPERATIONS, DURABLE_OPERATIONS
 from ._declarations import (
+    AUTHOR,
     CONTENT,
     ERASED,
+    EXPECTED_SEQUENCE,
     EXTENSIONS,
     FILTERS,
     FORMAT,
     GROUP,
+    IDEMPOTENCY_KEY,
     OFFSET_ERRORS,
     OMITTED,
     PAGE_SIZE,
     REQUIRED,
     SEEN,
+    SIGNATURE,
+    SIGNED_AT,
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
     TOPIC_ERRORS,
+    KeysType,
     Operation,
     Parameter,
     Result,
-)
-from ._publishparameters import (
-    AUTHOR,
-    EXPECTED_SEQUENCE,
-    IDEMPOTENCY_KEY,
-    SIGNATURE,
-    SIGNED_AT,
-    KeysType,
 )
 from ._results import (
     BOOLEAN,

@@ -17,8 +17,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from ..model import EXTENSION_PREFIX, MAX_EXTENSIONS_SIZE, TAG
-from ._declarations import ERASED
-from ._publishparameters import PUBLISH_HEADERS
+from ._declarations import ERASED, PUBLISH_HEADERS
 
 TRACEPARENT: Final = "svc-traceparent"
 TRACESTATE: Final = "svc-tracestate"

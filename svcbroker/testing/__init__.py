@@ -3,8 +3,12 @@ The public test kit: what the author of a plugin, or of a program that embeds th
 tests with.
 """
 
-from ._authenticatortests import AuthenticatorFixture, makeAuthenticatorTests
-from ._featuretests import FeatureFixture, makeFeatureTests
+from ._featuretests import (
+    AuthenticatorFixture,
+    FeatureFixture,
+    makeAuthenticatorTests,
+    makeFeatureTests,
+)
 from ._fixtures import ClockFixture, FaultyDisk, LedgerFixture, ReactorFixture
 from ._ledgertests import makeLedgerTests
 from ._prooftests import makeProofTests

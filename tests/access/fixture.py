@@ -35,7 +35,7 @@ from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.turns import Slots
 from svcbroker.operations import Incidents
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.broker.support import makeCalls
 from tests.carriers.http.support import BASE, Connection, requestBytes
 from tests.carriers.mqtt.support import Client as MqttClient

@@ -22,7 +22,7 @@ from svcbroker.errors import (
 )
 from svcbroker.interfaces import Action, BearerToken, Quotas
 from svcbroker.model import CloseTopic, PublishEvent
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 
 from .support import FakeAuthenticator, account
 

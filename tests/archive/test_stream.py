@@ -21,8 +21,8 @@ from svcbroker.archive import (
     exportChain,
     importChain,
 )
+from svcbroker.archive._export import Begin, End, StreamedBlock, StreamReader, StreamWriter
 from svcbroker.archive._replay import ROUNDS_ASIDE
-from svcbroker.archive._stream import Begin, End, StreamedBlock, StreamReader, StreamWriter
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageDamaged, Store
 from tests.archive.support import ArchiveTestCase, lines

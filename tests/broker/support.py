@@ -33,7 +33,7 @@ from svcbroker.broker.transparency._transparencylog import TransparencyLog
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import EventId, SubscriptionRecord, WebhookKey, WebhookPage
 from svcbroker.net.deferreds import asDeferred
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
 
 NODE = "127.0.0.1:8080"

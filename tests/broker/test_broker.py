@@ -17,7 +17,7 @@ from svcbroker.broker import Broker, Publication, SendStatus, checkTopic, checkT
 from svcbroker.errors import TopicInvalid
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import EventId, Execution, OpenTopic, Receipt, TopicRule
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 
 from .support import MAX_CONTENT, TIMEOUT, idOf, makeFixture, publishOne
 

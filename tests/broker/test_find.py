@@ -29,8 +29,7 @@ from svcbroker.broker.find._eventindex import (
     placeOf,
     startOf,
 )
-from svcbroker.broker.find._eventsearch import ROWS_AT_ONCE
-from svcbroker.broker.find._groupindex import NEAR, RETRY, WAIT, GroupIndex
+from svcbroker.broker.find._eventsearch import NEAR, RETRY, ROWS_AT_ONCE, WAIT, GroupIndex
 from svcbroker.broker.subscriptions import HistoryTurns, Subscriptions
 from svcbroker.errors import (
     BrokerError,
@@ -51,7 +50,7 @@ from svcbroker.model import (
     topicPrefix,
 )
 from svcbroker.net.budgets import Budgets, WorkBudget
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.authors import Author
 
 from .test_restrictions import principal
@@ -434,7 +433,7 @@ class GroupIndexTests(GroupTests):
     def test_fullDiskLosesNothing(self) -> None:
         """A run that cannot be written stays in memory, and is written later."""
         with (
-            patch("svcbroker.broker.find._groupindex.RUN_ROWS", 2),
+            patch("svcbroker.broker.find._eventsearch.RUN_ROWS", 2),
             patch.object(EventIndex, "add", side_effect=OSError(28, "No space left")),
         ):
             ids = self.publish("t", b"a", b"b", b"c")

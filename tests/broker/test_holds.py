@@ -15,8 +15,8 @@ from zope.interface import alsoProvides
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker import _eventholds
-from svcbroker.broker._eventholds import SHOWN_RANGES, HeldEvents, Ranges, findHeld
+from svcbroker.broker import _eventerasure
+from svcbroker.broker._eventerasure import SHOWN_RANGES, HeldEvents, Ranges, findHeld
 from svcbroker.interfaces import IHoldLedger
 from svcbroker.model import AddHold, EventId, Execution, HeldRange, Receipt, ReleaseHold
 from svcbroker.net.budgets import WorkBudget
@@ -174,7 +174,7 @@ class HoldTests(FollowTestCase):
 
     def test_tooManyHoldsAreRefused(self) -> None:
         """With what is in the way."""
-        self.patch(_eventholds, "MAX_HOLDS", 2)
+        self.patch(_eventerasure, "MAX_HOLDS", 2)
         for case in ("1", "2"):
             self.done(self.add(case, patterns=["a"]))
         said = self.refused(errors.ParameterInvalid, self.add("3", patterns=["a"]))

@@ -25,7 +25,7 @@ from svcbroker.broker.transparency.feature import (
 from svcbroker.daemon.config import makeConfig
 from svcbroker.net.settings import ConfigError
 from svcbroker.proofs.tlog import Policy
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.broker.support import FakeDirectory
 from tests.broker.witnesses import KEYS, NAMES, policyOf
 from tests.carriers.mqtt.support import MetadataFile

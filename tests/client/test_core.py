@@ -30,8 +30,14 @@ from svcbroker.client import (
     Unreachable,
 )
 from svcbroker.client._core import Options, newKey
-from svcbroker.client._effects import Delay, HttpRequest, HttpResponse
-from svcbroker.client._errors import ErasureAnswer, answerTooLong, errorOf
+from svcbroker.client._effects import (
+    Delay,
+    ErasureAnswer,
+    HttpRequest,
+    HttpResponse,
+    answerTooLong,
+    errorOf,
+)
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,

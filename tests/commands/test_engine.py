@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from svcbroker.chain import ValidatorSet, verifySignature
-from svcbroker.ledgers.changedocuments import proposeChange, readChange
 from svcbroker.ledgers.cometbft._batch import Attestation, attestationPayload
+from svcbroker.ledgers.cometbft.enginecommands.networkfiles import proposeChange, readChange
 from svcbroker.ledgers.cometbft.provisioning import (
     decodeGenesis,
     engineOrder,

@@ -19,7 +19,7 @@ from svcbroker.access import Access
 from svcbroker.carriers.http import LogIns
 from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.console._console import WebConsole
+from svcbroker.console import WebConsole
 from tests.access.support import MANY, account, openAccess
 from tests.broker.support import makeFixture
 from tests.carriers.http.accounts import Accounts

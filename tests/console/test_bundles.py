@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker import console
 from svcbroker.access import ANYBODY
-from svcbroker.console import _bundles
-from svcbroker.console._bundles import MAX_EVENTS, BundleMaker, _readIds
+from svcbroker.console import MAX_EVENTS, BundleMaker, _readIds
 from svcbroker.errors import EventIdInvalid, EventNotFound, Overloaded, ParameterInvalid
 from svcbroker.model import EventId
 from svcbroker.net.budgets import WorkBudget
@@ -78,7 +78,7 @@ class BundleTests(SynchronousTestCase):
 
     def test_largeProofsAreRefused(self) -> None:
         """With what makes larger bundles."""
-        self.patch(_bundles, "MAX_PROOFS", 10)
+        self.patch(console, "MAX_PROOFS", 10)
         self.proving = succeed(SimpleNamespace(encode=lambda: b"x" * 11))
         failure = self.failureResultOf(self.make(), ParameterInvalid)
         self.assertIn("svcbroker proof bundle", failure.value.message)

@@ -17,8 +17,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 import svcbroker
 import svcbroker.console
-from svcbroker.console._console import WebConsole
-from svcbroker.console._files import CONTENT_SECURITY_POLICY, readFiles
+from svcbroker.console import CONTENT_SECURITY_POLICY, WebConsole, readFiles
 from svcbroker.daemon.features import CONDITIONS
 from svcbroker.errors import TABLE as ERRORS
 from tests.carriers.http.support import BASE
@@ -130,7 +129,7 @@ class ServingTests(ConsoleTestCase):
 
     def test_nothingElseIsServed(self) -> None:
         """No other file of the machine has a path."""
-        for path in ("x.js", "../_files.py", "vendor/", "vendor/LICENSE-htm", "%2e%2e/setup.py"):
+        for path in ("x.js", "../__init__.py", "vendor/", "vendor/LICENSE-htm", "%2e%2e/setup.py"):
             answer = self.ask(f"{CONSOLE}/{path}")
             self.assertIn(answer.status, (401, 404), path)
 

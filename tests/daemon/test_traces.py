@@ -38,7 +38,7 @@ from svcbroker.errors import TopicNotFound
 from svcbroker.model import Event, EventId, InterfaceType, OpenTopic
 from svcbroker.net.budgets import Budgets
 from svcbroker.net.settings import ConfigError
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.carriers.webhook.support import SETTINGS
 
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"

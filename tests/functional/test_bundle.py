@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from svcbroker.proofs.bundle._bundle import decodeArchive
+from svcbroker.proofs.bundle import decodeArchive
 
 from .daemon import DaemonTestCase
 

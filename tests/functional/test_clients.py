@@ -27,7 +27,7 @@ from svcbroker.client import (
     Publication,
     Published,
     Unreachable,
-    _errors,
+    _effects,
 )
 from svcbroker.errors import (
     AuthorRefused,
@@ -92,9 +92,9 @@ class ClientTests(CertificatesTestCase):
         await face.call("open", TOPIC)
         published = await face.call("publish", TOPIC, "x" * 5000)
         with self.assertRaisesRegex(Unreachable, "longer than 5000 bytes"):
-            self.patch(_errors, "MAX_ANSWER", 5000)
+            self.patch(_effects, "MAX_ANSWER", 5000)
             await face.call("getEvent", published.eventId)
-        self.patch(_errors, "MAX_ANSWER", 10_000)
+        self.patch(_effects, "MAX_ANSWER", 10_000)
         self.assertEqual((await face.call("getEvent", published.eventId)).content, b"x" * 5000)
 
     async def test_confidentialEventsAreOpened(self) -> None:

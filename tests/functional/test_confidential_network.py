@@ -14,7 +14,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import SkipTest
 
-from svcbroker.proofs.bundle._bundle import decodeArchive
+from svcbroker.proofs.bundle import decodeArchive
 from tests.needed import needPackage
 
 from .daemon import Daemon, until

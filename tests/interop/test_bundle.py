@@ -15,8 +15,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import sideTexts
-from svcbroker.proofs.bundle import Bundle
-from svcbroker.proofs.bundle._bundle import decodeArchive, encodeArchive
+from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram

@@ -21,8 +21,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
-from svcbroker.proofs.bundle import Bundle, _bundle
-from svcbroker.proofs.bundle._bundle import decodeArchive, encodeArchive
+from svcbroker.proofs import bundle as bundles
+from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import MlDsaWitnessKey, Policy
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged
@@ -140,7 +140,7 @@ def badBundles() -> Iterator[tuple[str, bytes]]:
     yield "nothing", encodeArchive({})
     for name, change in _PROOFS:
         yield name, encodeArchive(changedProof(files, change))
-    with mock.patch.object(_bundle, "FORMAT", "svcbroker/bundle/2"):
+    with mock.patch.object(bundles, "FORMAT", "svcbroker/bundle/2"):
         yield "a later format", encodeArchive(files)
     for name, wrong in (("cut", data[:-1]), ("longer", data + b"\0"), ("empty", b"")):
         yield name, wrong
@@ -254,7 +254,7 @@ class AgreementTests(SynchronousTestCase):
     def test_laterFormatIsNamed(self) -> None:
         """Package and page tell a later format from damage."""
         files = decodeArchive(bundle().encode())
-        with mock.patch.object(_bundle, "FORMAT", "svcbroker/bundle/2"):
+        with mock.patch.object(bundles, "FORMAT", "svcbroker/bundle/2"):
             data = encodeArchive(files)
         [(package, page, _)] = self.judged([data])
         self.assertIn("svcbroker/bundle/2, and this svcbroker reads svcbroker/bundle/1", package)

@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from pathlib import Path
 
-from svcbroker.proofs.bundle._bundle import decodeArchive
+from svcbroker.proofs.bundle import decodeArchive
 from tests.functional import test_story
 from tests.functional.daemon import LOCAL
 from tests.needed import neededProgram

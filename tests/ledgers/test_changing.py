@@ -1,6 +1,6 @@
 """
-Tests of L{svcbroker.ledgers.changedocuments}: a change of the nodes on its way from one to the
-next.
+Tests of L{svcbroker.ledgers.cometbft.enginecommands.networkfiles}: a change of the nodes on its
+way from one to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet
-from svcbroker.ledgers.changedocuments import (
+from svcbroker.ledgers.cometbft.enginecommands.networkfiles import (
     MAX_DOCUMENT,
     ChangeDocument,
     DocumentInvalid,

@@ -16,8 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.chain import Malformed, Transaction
 from svcbroker.errors import EventErased
-from svcbroker.ledgers._erasingjob import REST, RETRY, ErasingJob
-from svcbroker.ledgers._storedledger import LedgerReader
+from svcbroker.ledgers._storedledger import ERASING_REST, RETRY, ErasingJob, LedgerReader
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.storage import BlockRow, StorageDamaged, StorageFailed
 from tests.archive.erasable import ErasableChain
@@ -90,7 +89,7 @@ class JobTests(SynchronousTestCase):
         """One step after the other, with rests between for blocks."""
         self.wake(Erasing.MORE, Erasing.MORE, Erasing.DONE)
         self.run_(took=0.5)
-        self.clock.advance(0.5 * REST - 0.01)
+        self.clock.advance(0.5 * ERASING_REST - 0.01)
         self.assertEqual(self.running, [])
         self.clock.advance(0.01)
         self.run_()

@@ -14,7 +14,7 @@ from svcbroker.histogram import Histogram
 from svcbroker.interfaces import ILedger, IMeasuredLedger
 from svcbroker.ledgers.metrics import HEALTH_TIMEOUT, LedgerMetrics
 from svcbroker.model import ChainMeasures, LedgerMeasures, OpenTopic, PublishEvent
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 
 from .support import Samples, samplesOf
 

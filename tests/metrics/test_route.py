@@ -18,7 +18,7 @@ from svcbroker.interfaces import ILedger
 from svcbroker.net import budgets
 from svcbroker.net.budgets import WorkBudget
 from svcbroker.net.metrics import Metrics, gauge, only
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 
 from ..access.support import account
 from ..carriers.http.accounts import AuthenticationTestCase, basic

@@ -24,7 +24,7 @@ from svcbroker.proofs import (
     readReceipt,
     sideTexts,
 )
-from svcbroker.proofs.bundle._bundle import decodeArchive
+from svcbroker.proofs.bundle import decodeArchive
 from svcbroker.proofs.tlog import Policy
 from tools.vectors.signedchain import publicKeyOf
 

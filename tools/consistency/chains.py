@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import operating
 from svcbroker.ledgers.evm.operating import Account, ContractOwner, EvmError
-from svcbroker.ledgers.testnet.evmchain import ANVIL, IBFT, TestChain, findProgram, makeChain
+from svcbroker.ledgers.testnet.daemons import ANVIL, IBFT, TestChain, findProgram, makeChain
 
 from .deployments import STEP, TWISTD, Deployment, Node, Process
 from .links import HOST

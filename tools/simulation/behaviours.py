@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from svcbroker.chain import Kind, Phase, Transaction, leaderIndex
-from svcbroker.ledgers.pbft._blockapplication import BlockApplication
+from svcbroker.ledgers.pbft._producer import BlockApplication
 from svcbroker.ledgers.pbft._protocol import (
     DecidedBlock,
     Effect,

@@ -19,7 +19,7 @@ from svcbroker.chain import (
     proposeBlock,
     selectTransactions,
 )
-from svcbroker.ledgers.pbft._blockapplication import MAX_DRIFT, BlockApplication
+from svcbroker.ledgers.pbft._producer import MAX_DRIFT, BlockApplication
 from svcbroker.ledgers.pbft._protocol import ProposedBlock
 
 from .clock import VirtualClock

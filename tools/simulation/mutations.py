@@ -145,7 +145,7 @@ _AMBUSHES: Faults = [
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
 
 _SETTINGS = "svcbroker.storage._files._SETTINGS"
-_APPLICATION = "svcbroker.ledgers.pbft._blockapplication"
+_APPLICATION = "svcbroker.ledgers.pbft._producer"
 # A lock that is reported in a round which the disk could not reserve, and is lost in a crash.
 _FULL_DISK = [
     Planned("full disk", 0.4, 4.0, FullDisk(0)),

@@ -48,13 +48,13 @@ PLACES: Sequence[Place] = (
     Place(f"{_PBFT}._votes.MESSAGES_KEPT", (1, 2), ("tools.simulation.judge",)),
     Place(f"{_PBFT}._keys._CACHE_SIZE", (1, 3)),
     # Blocks.
-    Place(f"{_PBFT}._blockapplication.MAX_TRANSACTIONS", (1, 2)),
+    Place(f"{_PBFT}._producer.MAX_TRANSACTIONS", (1, 2)),
     Place("tools.simulation.chain.MAX_TRANSACTIONS", (1, 2)),
     Place("tools.simulation.chain.MAX_BYTES", (1, 300)),
     Place(f"{_PBFT}._producer.MAX_BATCH_WAIT", (0.0, 0.1)),
     Place(f"{_PBFT}._producer.MAX_ANSWER_TIME", (0.0, 0.5)),
     # Disks.
-    Place(f"{_PBFT}._blockapplication.ROUNDS_RESERVED", (1, 2)),
+    Place(f"{_PBFT}._producer.ROUNDS_RESERVED", (1, 2)),
     Place(f"{_PBFT}._producer.RETRY", (0.01, 5.0)),
     Place(f"{_PBFT}._producer.STOP_TIMEOUT", (0.01, 0.2)),
     Place("svcbroker.storage._files._FOLD_PAGES", (1, 10)),

@@ -22,8 +22,7 @@ from ...net.settings import Flag, List, Text, declareSetting
 from ..features import Feature, RunningFeature, Services
 from ..subscriptions import HistoryTurns
 from ._eventindex import ROW_SIZE, RUN_ROWS, EventIndex
-from ._eventsearch import EventSearch
-from ._groupindex import MAX_RANGES, GroupIndex
+from ._eventsearch import MAX_RANGES, EventSearch, GroupIndex
 
 MAX_NAMES: Final = 16
 """The most extensions that have rows in the index."""
@@ -147,7 +146,7 @@ def _bounds(options: FindOptions, sizing: Sizing) -> Iterator[Bound]:
     """The bounds of the rows of the last blocks that are in memory."""
     holders = [
         *within(
-            "svcbroker.broker.find._groupindex.GroupIndex",
+            "svcbroker.broker.find._eventsearch.GroupIndex",
             *("_rows", "_erased", "_waiting"),
         ),
         "svcbroker.broker.find._eventindex.EventIndex._runs",

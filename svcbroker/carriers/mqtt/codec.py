@@ -18,8 +18,12 @@ from .fields import (
     NO_PROPERTIES,
     U16,
     FieldReader,
+    MalformedPacket,
+    MqttError,
     Place,
     Properties,
+    ProtocolError,
+    ReasonCode,
     decodeProperties,
     decodeText,
     encodeBinary,
@@ -55,7 +59,6 @@ from .packets import (
     Unsubscribe,
     Will,
 )
-from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
 
 PROTOCOL_NAME: Final = b"MQTT"
 MAX_FILTERS: Final = 4096

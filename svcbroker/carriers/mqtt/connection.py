@@ -23,7 +23,7 @@ from ...net.turns import NEVER, LazyTimer
 from .codec import Decoder, encode
 from .context import Context
 from .delivery import Delivery
-from .fields import Properties
+from .fields import RETURN_CODES, MqttError, Properties, ProtocolError, ReasonCode
 from .handshake import UNBOUNDED, Handshake, checkGroup, logIn, negotiate, outOfPlace
 from .mqttsession import Session
 from .output import IWire, Output
@@ -49,7 +49,6 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .reasons import RETURN_CODES, MqttError, ProtocolError, ReasonCode
 from .receiving import Receiving
 from .sessions import Sessions
 from .subscribing import Subscriber

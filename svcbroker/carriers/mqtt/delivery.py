@@ -25,6 +25,7 @@ from .context import MAX_U16
 from .fields import (
     NO_PROPERTIES,
     Properties,
+    ReasonCode,
     encodeProperties,
     encodeVariableByteInteger,
     lengthSize,
@@ -33,7 +34,6 @@ from .fields import (
 from .kept import Key
 from .messages import CloudEventForm, MqttMessage, messageOf, withoutEventId
 from .packets import MQTT_5, Puback, Pubacks, Pubcomp, Pubrec, Pubrel
-from .reasons import ReasonCode
 
 RETAIN_FLAG: Final = 0x01
 _QOS_SHIFT: Final = 1

@@ -15,9 +15,8 @@ from ...broker import DEFAULT_GROUP
 from ...errors import BrokerError, GroupUnknown, NotAuthenticated, NotAuthorized, QuotaExceeded
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
-from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
+from .fields import MAX_VARIABLE_BYTE_INTEGER, MqttError, Properties, ProtocolError, ReasonCode
 from .packets import MQTT_5, MQTT_311, Arrival, Connect, Disconnect, Puback, Pubrec, Suback
-from .reasons import MqttError, ProtocolError, ReasonCode
 
 if TYPE_CHECKING:
     from .output import IWire

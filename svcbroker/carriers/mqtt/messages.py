@@ -38,9 +38,17 @@ from ...operations import (
     storedAttributes,
     traceNames,
 )
-from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
+from .fields import (
+    NO_PROPERTIES,
+    MqttError,
+    Properties,
+    ProtocolError,
+    ReasonCode,
+    encodeProperties,
+    encodeText,
+    withoutLength,
+)
 from .packets import Publish, Will
-from .reasons import MqttError, ProtocolError, ReasonCode
 
 _SPECVERSION: Final = "specversion"
 _UTF_8: Final = 1

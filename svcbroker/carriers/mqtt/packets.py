@@ -17,8 +17,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .fields import NO_PROPERTIES, Properties
-from .reasons import ReasonCode
+from .fields import NO_PROPERTIES, Properties, ReasonCode
 
 MQTT_311 = 4
 """The protocol level of MQTT 3.1.1."""

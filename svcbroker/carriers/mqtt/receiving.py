@@ -22,6 +22,7 @@ from ...interfaces import Action
 from ...net.budgets import ByteCount
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, policyOf
+from .fields import MqttError, ReasonCode, publishReason
 from .handshake import Handshake
 from .messages import TopicAliases, publicationsOf
 from .mqttsession import Session
@@ -36,7 +37,6 @@ from .packets import (
     Pubrel,
     Pubrels,
 )
-from .reasons import MqttError, ReasonCode, publishReason
 
 if TYPE_CHECKING:
     from .output import IWire

@@ -24,11 +24,11 @@ from ...net.budgets import TimedWork
 from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery, InFlight
+from .fields import MqttError, ReasonCode
 from .handshake import Handshake
 from .kept import SESSION, SUBSCRIPTION, KeptSession, KeptSubscription, pagesBySession
 from .mqttsession import SESSION_BYTES, IClient, Session
 from .packets import Connect
-from .reasons import MqttError, ReasonCode
 from .retained import FOLLOWED, RETAINED, RETAINERS
 from .subscription import LogReader, SessionSubscription, ShareGroup, parseShare, shareKeyOf
 from .wills import FULL, Wills

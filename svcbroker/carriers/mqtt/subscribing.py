@@ -38,12 +38,12 @@ from ...model import TAG, Event, EventFormat, Offset, parseOffset
 from ...operations import ERASED
 from .context import Context
 from .delivery import RETAIN_FLAG, Delivery
+from .fields import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
 from .handshake import Handshake
 from .kept import KeptSubscription
 from .mqttsession import FILTER_BYTES, Session
 from .output import IWire
 from .packets import MQTT_5, Suback, Subscribe, TopicSubscription, Unsubscribe
-from .reasons import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
 from .sessions import Sessions
 from .subscription import SessionSubscription, parseShare
 from .wills import FULL

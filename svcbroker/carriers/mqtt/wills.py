@@ -25,10 +25,10 @@ from ...net.budgets import ENTRY_BYTES, ByteCount, TimedWork
 from ...net.deferreds import asDeferred
 from .codec import Decoder, encode
 from .context import Context, policyOf
+from .fields import MqttError, ReasonCode, publishReason
 from .messages import publicationOf
 from .mqttsession import Session
 from .packets import MQTT_5, Publish, Will
-from .reasons import MqttError, ReasonCode, publishReason
 
 WILL: Final = "mqtt-will"
 """The kind of L{KeptWill} on disk."""

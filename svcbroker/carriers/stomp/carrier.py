@@ -55,9 +55,8 @@ from .answers import (
     Write,
 )
 from .frames import StompSettings
-from .requests import PublicationReader
+from .requests import PLAIN, PublicationReader, StompDialect
 from .session import StompSession
-from .stompdialects import PLAIN, StompDialect
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
 

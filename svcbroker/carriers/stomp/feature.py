@@ -29,7 +29,7 @@ from ...net.settings import Endpoint, declareSetting
 from ...operations import WEEVENT
 from .carrier import StompFactory, webSocketRoute
 from .frames import FrameLimits, StompSettings, _shareHeaders
-from .stompdialects import WEEVENT_1_1
+from .requests import WEEVENT_1_1
 
 PORT: Final = "stomp"
 """The name of the port, and of its setting."""

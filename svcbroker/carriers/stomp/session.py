@@ -45,8 +45,10 @@ from .answers import (
 from .frames import HEARTBEAT, Frame, HeartBeats, StompParser, StompSettings, StompVersion
 from .messages import AckMode, AckWindow, MessageHeads, UnacknowledgedBytes, Waiting, encodedEvents
 from .requests import (
+    PLAIN,
     Acknowledgement,
     PublicationReader,
+    StompDialect,
     chooseVersion,
     need,
     readAckMode,
@@ -54,7 +56,6 @@ from .requests import (
     readPrefetch,
     readSubscriptionKey,
 )
-from .stompdialects import PLAIN, StompDialect
 
 MESSAGES_AT_ONCE: Final = 1000
 """The number of messages that are sent between two looks at the time: some milliseconds."""

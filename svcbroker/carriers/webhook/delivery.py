@@ -1,15 +1,16 @@
 """
-The delivery of one webhook: events are sent one after the other, or some at a time, until each is
-acknowledged, skipped or a dead letter.
+Webhooks as they are kept in the metadata store, and the delivery of one: events are sent one after
+the other, or some at a time, until each is acknowledged, skipped or a dead letter.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, Protocol
 
+import msgspec
 from attrs import define, evolve, field, frozen
 from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
@@ -20,11 +21,148 @@ from zope.interface import implementer
 
 from ...errors import BrokerError, EventNotFound, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import Event, EventId, Position, SubscribeRequest, WebhookAnswer
+from ...model import (
+    Event,
+    EventFormat,
+    EventId,
+    InterfaceType,
+    Offset,
+    Position,
+    SubscribeRequest,
+    WebhookAnswer,
+)
 from ...net.deferreds import asDeferred
 from ...net.turns import Slots
-from .posting import IPoster, NotAcknowledged, Payload, WebhookReceiver, WebhookSettings
-from .webhookrecords import WebhookRecord
+from ...operations import sourceOf
+from .posting import (
+    IPoster,
+    NotAcknowledged,
+    Payload,
+    RequestForm,
+    WebhookReceiver,
+    WebhookSettings,
+    WebhookTarget,
+)
+
+KIND: Final = "webhook"
+"""The kind of these entries in the metadata store."""
+DEAD_LETTERS: Final = "$svc/dead/"
+"""The beginning of the topic of a webhook's dead letters where it names none; its id follows."""
+
+
+class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    A webhook in the metadata store. Fields with defaults are absent where an earlier release has
+    written it.
+
+    @ivar start: where it began: the height of a block, and the index of a transaction.
+    @ivar account: the name of the account that made it; empty where there were no credentials.
+    @ivar headers: more headers of each request. They may hold secrets.
+    @ivar secret: the name of the secret that signs; empty for the shared ones.
+    @ivar certificate: the name of the certificate that is shown; empty for none.
+    @ivar batch: the most events in a request; 0 sends one, and not in an array.
+    @ivar batchSeconds: how long the first event of a batch waits for others.
+    @ivar maxAttempts: how often an event is tried; 0 has no end.
+    @ivar deadLetter: the topic of its dead letters; empty for its own below L{DEAD_LETTERS}.
+    @ivar format: how its events are written.
+    @ivar hasTombstones: whether erased events are sent too.
+    @ivar isPaused: whether nothing is sent for now.
+    @ivar failed: the event that has failed, by the height of its block and the index of its
+        transaction, and how often. It means nothing once that event is acknowledged.
+    """
+
+    interfaceType: InterfaceType
+    group: str
+    filters: tuple[str, ...]
+    tag: str | None
+    url: str
+    start: tuple[int, int]
+    account: str = ""
+    headers: Mapping[str, str] = {}
+    secret: str = ""
+    certificate: str = ""
+    batch: int = 0
+    batchSeconds: int = 0
+    maxAttempts: int = 0
+    deadLetter: str = ""
+    format: EventFormat = EventFormat.SVC
+    hasTombstones: bool = False
+    isPaused: bool = False
+    failed: tuple[int, int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<WebhookRecord in group {self.group}>"
+
+    def isSameAs(self, other: WebhookRecord) -> bool:
+        """Whether the same was asked for: its state and where it began do not count."""
+        return self._asked() == other._asked()
+
+    def _asked(self) -> WebhookRecord:
+        return replace(self, start=(0, 0), isPaused=False, failed=None)
+
+    def request(
+        self, subscriptionId: str, target: WebhookTarget, offset: Offset, *, mustExist: bool
+    ) -> SubscribeRequest:
+        """The request to the subscription core."""
+        return SubscribeRequest(
+            interfaceType=self.interfaceType,
+            kind=KIND,
+            group=self.group,
+            filters=self.filters,
+            offset=offset,
+            tag=self.tag,
+            subscriptionId=subscriptionId,
+            remote=target.authority,
+            mustExist=mustExist,
+            isResumed=not mustExist,
+            isDurable=True,
+            isAcknowledged=True,
+            hasTombstones=self.hasTombstones,
+        )
+
+    def receiver(self, subscriptionId: str, target: WebhookTarget, base: str) -> WebhookReceiver:
+        """
+        The receiver of its events, and how they are sent.
+
+        @param base: the base path, with which the C{source} of CloudEvents begins.
+        """
+        form = RequestForm(
+            interfaceType=self.interfaceType,
+            subscriptionId=subscriptionId,
+            format=self.format,
+            source=sourceOf(base, self.group),
+            isBatch=self.batch > 0,
+        )
+        return WebhookReceiver(
+            target=target,
+            form=form,
+            secret=self.secret,
+            certificate=self.certificate,
+            headers=self.headers,
+            group=self.group,
+        )
+
+    def deadLetterTopic(self, subscriptionId: str) -> str:
+        """The topic of its dead letters."""
+        return self.deadLetter or DEAD_LETTERS + subscriptionId
+
+
+_decoder = msgspec.json.Decoder(WebhookRecord)
+
+
+def decodeRecord(value: bytes) -> WebhookRecord:
+    """
+    Read an entry of the metadata store.
+
+    @raise msgspec.MsgspecError: it is none.
+    """
+    return _decoder.decode(value)
+
+
+def webhookGroup(kind: str, name: str, value: bytes) -> str:
+    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
+    return decodeRecord(value).group
+
 
 MAX_BATCH: Final = 1024 * 1024
 """The largest body of a batch, but for its last event, in bytes."""

@@ -33,10 +33,9 @@ from ...net.metrics import counter, gauge, only
 from ...net.pem import ClientIdentity
 from ...net.settings import Choice, List, Seconds, Text, anyText, declareSetting, readSecrets
 from ...net.turns import Slots
-from .delivery import MAX_BATCH, DeliveryContext
+from .delivery import KIND, MAX_BATCH, DeliveryContext, decodeRecord, webhookGroup
 from .posting import MAX_ANSWER, MAX_REQUESTS, Poster, WebhookSettings
 from .signing import KEYS, NO_SECRETS, Secrets, WebhookKeys, WebhookSigner, keysGroup, parseSecrets
-from .webhookrecords import KIND, decodeRecord, webhookGroup
 from .webhookservice import Webhooks
 
 _WEBHOOKS: Final = "webhooks"

@@ -66,10 +66,9 @@ from ...model import (
 )
 from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
-from .delivery import DeliveryContext, WebhookDelivery
+from .delivery import KIND, DeliveryContext, WebhookDelivery, WebhookRecord, decodeRecord
 from .posting import WebhookSettings, WebhookTarget, checkHeaders, parseUrl
 from .signing import Secrets, WebhookKeys
-from .webhookrecords import KIND, WebhookRecord, decodeRecord
 
 TIMEOUT: Final = 30.0
 """The time that a call may take, in seconds. What it asked for may still happen later."""

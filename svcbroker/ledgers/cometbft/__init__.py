@@ -22,7 +22,7 @@ from ._cometsettings import SETTINGS, SUMMARY, readSettings
 from ._machine import KNOWN_BYTES
 from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
-from .abci.abciserver import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
+from .abci import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
 from .enginechecks import checkEngine, readEngineFacts
 
 __all__ = ["HOLDERS", "SETTINGS", "SUMMARY", "checks", "configure", "memory"]

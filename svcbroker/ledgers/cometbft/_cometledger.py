@@ -52,10 +52,9 @@ from ._batch import BatchMaker, BrokerIdentity, IdentityFiles, IdentityMissing
 from ._certifier import Certifier
 from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS
-from ._engineports import EnginePorts
 from ._home import CONFIG
 from ._machine import checkChange
-from ._networkwatch import NetworkWatch, nodeCount, nodeRecords
+from ._networkwatch import EnginePorts, NetworkWatch, nodeCount, nodeRecords
 from ._outbox import Outbox
 from ._rpc import Broadcast, EngineError, Reason
 from ._snapshots import RestoreFailed

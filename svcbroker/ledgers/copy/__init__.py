@@ -13,8 +13,15 @@ from functools import partial
 from ...interfaces import ILedger, LedgerContext
 from .._storedledger import STORED_HOLDERS, storedMemory
 from ._copyledger import CopyLedger, CopyProgress
-from ._original import MAX_ANSWER, SETTINGS, SUMMARY, CopySettings, readSettings
-from ._partverifier import CopyRefusal, CopyRefused
+from ._original import (
+    MAX_ANSWER,
+    SETTINGS,
+    SUMMARY,
+    CopyRefusal,
+    CopyRefused,
+    CopySettings,
+    readSettings,
+)
 
 __all__ = [
     "HOLDERS",

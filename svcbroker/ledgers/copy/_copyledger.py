@@ -50,8 +50,16 @@ from ...net.pem import CertificateError
 from ...storage import StorageError, StorageFailed, Store, StoreReader, lookAt, syncFile, writeFile
 from .._storedledger import StoredLedger, refuseOther
 from .._views import blockOf, eventIdsOf
-from ._original import WAIT, CopySettings, Original, OriginalAnswer, OriginalUnavailable
-from ._partverifier import CopyRefusal, CopyRefused, PartVerifier
+from ._original import (
+    WAIT,
+    CopyRefusal,
+    CopyRefused,
+    CopySettings,
+    Original,
+    OriginalAnswer,
+    OriginalUnavailable,
+    PartVerifier,
+)
 
 TOLD: Final = 10.0
 """Seconds after which a copy that is still behind logs again how far it is."""

@@ -26,7 +26,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
     PENDING: (
         *STORED_HOLDERS[PENDING],
-        *within("svcbroker.ledgers.pbft._blockapplication.TransactionPool", "_waiting", "_claims"),
+        *within("svcbroker.ledgers.pbft._producer.TransactionPool", "_waiting", "_claims"),
     ),
     "votes that were verified": (
         *within("svcbroker.ledgers.pbft._keys.SignatureVerifier", "verified", "_signatures"),
@@ -37,7 +37,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
             "svcbroker.ledgers.pbft._replica.Replica",
             *("_broadcasts", "_candidates", "_effects", "_own", "_reached", "_rounds"),
         ),
-        *within("svcbroker.ledgers.pbft._network.SimulatedNetwork", "_arrived", "_inFlight"),
+        *within("svcbroker.ledgers.pbft._protocol.SimulatedNetwork", "_arrived", "_inFlight"),
     ),
 }
 """The attributes with what L{memory} tells of, by its name."""

@@ -58,7 +58,6 @@ from ...proofs import ledgerOfCertificate
 from ...storage import StorageError, StorageLost, Store, StoreReader, lookAt, syncFile
 from .._storedledger import StoredLedger, refuseOther
 from .._views import TransactionMaker, brokerAddress
-from ._blockapplication import BlockApplication, TransactionPool
 from ._keys import (
     EvidenceFile,
     KeyRing,
@@ -71,7 +70,7 @@ from ._keys import (
     removeSeeds,
 )
 from ._pbftsettings import PbftSettings
-from ._producer import BlockProducer, ProducerState
+from ._producer import BlockApplication, BlockProducer, ProducerState, TransactionPool
 from ._replica import Replica, ReplicaApplication, Timing
 from ._replicaset import FaultControls, ReplicaSet
 from ._votes import Rules

@@ -12,7 +12,7 @@ from ...interfaces import InvalidDescription
 from ...model import MAX_DELAY, TopicRule
 from ...net.descriptions import Readers, readValues
 from .._description import TOPICS, TOPICS_READER, integer, number
-from ._network import Conditions
+from ._protocol import Conditions
 
 DEFAULT_NODES = 4
 MAX_NODES = 64

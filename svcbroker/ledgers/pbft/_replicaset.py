@@ -21,8 +21,18 @@ from ...model import DoubleVote, FaultReport, NodeCondition
 from ...net.turns import LazyTimer
 from ...probes import probe
 from ._keys import ReplicaSigner
-from ._network import Conditions, SimulatedNetwork
-from ._protocol import Decide, DecidedBlock, Effect, Evidence, Message, Send, StartTimer, Timer
+from ._protocol import (
+    Conditions,
+    Decide,
+    DecidedBlock,
+    Effect,
+    Evidence,
+    Message,
+    Send,
+    SimulatedNetwork,
+    StartTimer,
+    Timer,
+)
 from ._replica import Replica, ReplicaApplication, Timing
 from ._votes import MessageRefused, Rules
 

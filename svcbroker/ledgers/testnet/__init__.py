@@ -28,8 +28,7 @@ from .blueprint import (
     layOut,
     readNetwork,
 )
-from .daemons import recordOf, runNetwork
-from .evmchain import ANVIL, IBFT, TestChain, findProgram, makeChain
+from .daemons import ANVIL, IBFT, TestChain, findProgram, makeChain, recordOf, runNetwork
 
 DEFAULT_NODES = 4
 

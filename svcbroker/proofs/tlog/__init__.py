@@ -5,7 +5,6 @@ Encodings and verification by the specifications of C2SP: signed notes, checkpoi
 tiles, proofs, policies and the witness protocol. No clock, no input or output, no Twisted.
 """
 
-from ._monitor import FetchFailed, LogContradiction, LogMonitor, LogReport
 from ._note import (
     EXECUTED,
     MAX_NOTE_SIZE,
@@ -23,6 +22,10 @@ from ._policy import NONE, Party, Policy, Witnessed
 from ._tiles import (
     TILE_HEIGHT,
     TILE_WIDTH,
+    FetchFailed,
+    LogContradiction,
+    LogMonitor,
+    LogReport,
     Tile,
     Tiles,
     decodeEntries,

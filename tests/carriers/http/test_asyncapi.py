@@ -13,14 +13,13 @@ from attrs import evolve
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.descriptions.declared import SECURITY
-from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM
+from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM, SECURITY
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
 from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET, TOMBSTONES
 from svcbroker.carriers.stomp.frames import Frame
-from svcbroker.carriers.stomp.stompdialects import LISTENER_DELAY, PLAIN, WEEVENT_1_1, StompDialect
+from svcbroker.carriers.stomp.requests import LISTENER_DELAY, PLAIN, WEEVENT_1_1, StompDialect
 from svcbroker.carriers.webhook.posting import encodeBody, encodeEvents
 from svcbroker.model import TAG, Authorship, Event, EventFormat, EventId, InterfaceType
 from svcbroker.operations import (

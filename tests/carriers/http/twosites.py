@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from svcbroker.access import Access
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.access.support import openAccess
 from tests.broker.support import MAX_CONTENT, makeFixture
 

@@ -41,7 +41,7 @@ from svcbroker.carriers.mqtt.packets import (
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.net.budgets import Budgets
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 from tests.broker.support import MemoryMetadataFile
 
 MAX_PACKET = 10 * 1024 * 1024

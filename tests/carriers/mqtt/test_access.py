@@ -14,7 +14,7 @@ from svcbroker.access import Principal
 from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -26,7 +26,6 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrec,
     Will,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import UNCONFIRMED_FOR
 from svcbroker.interfaces import Action, Quotas
 

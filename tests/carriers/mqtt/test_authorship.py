@@ -9,10 +9,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.messages import messageOf
 from svcbroker.carriers.mqtt.packets import MQTT_311, Puback, Publish, Pubrec, Will
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.interfaces import submit
 from svcbroker.model import (
     Authorship,

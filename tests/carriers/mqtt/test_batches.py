@@ -19,7 +19,7 @@ from svcbroker.carriers.mqtt.codec import (
 )
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.delivery import DeliveryOptions, templateOf
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -37,7 +37,6 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrels,
     Will,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
 

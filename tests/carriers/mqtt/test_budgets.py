@@ -7,10 +7,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.mqttsession import FILTER_BYTES, SESSION_BYTES
 from svcbroker.carriers.mqtt.packets import Disconnect, Publish, Will
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.net.budgets import ENTRY_BYTES, NAME_BYTES
 
 from .support import Client, Server

@@ -10,10 +10,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
+from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties, ReasonCode
 from svcbroker.carriers.mqtt.kept import SUBSCRIPTION
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Publish, Will
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.model import Event
 
 from .support import Client, Server

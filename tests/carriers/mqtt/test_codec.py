@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import Decoder, encode, encodeSuccess
-from svcbroker.carriers.mqtt.fields import FieldReader, Properties, encodeVariableByteInteger
+from svcbroker.carriers.mqtt.fields import (
+    FieldReader,
+    Properties,
+    ReasonCode,
+    encodeVariableByteInteger,
+)
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -35,7 +40,6 @@ from svcbroker.carriers.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 
 MAX = 1 << 20
 

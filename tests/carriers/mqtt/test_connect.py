@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -19,7 +19,6 @@ from svcbroker.carriers.mqtt.packets import (
     Puback,
     Publish,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import Server

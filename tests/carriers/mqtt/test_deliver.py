@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -23,7 +23,6 @@ from svcbroker.carriers.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 
 from .support import Client, Server
 

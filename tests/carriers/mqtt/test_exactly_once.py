@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode
-from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
+from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties, publishReason
 from svcbroker.carriers.mqtt.kept import QOS_2
 from svcbroker.carriers.mqtt.mqttsession import Incoming
 from svcbroker.carriers.mqtt.packets import (
@@ -26,11 +26,10 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrec,
     Pubrel,
 )
-from svcbroker.carriers.mqtt.reasons import publishReason
 from svcbroker.errors import LedgerUnavailable, Overloaded, TopicNotFound, TransactionTimeout
 from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic, PublishEvent
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 from tests.authors import Author, tellChain
 
 from .support import Client, MetadataFile, Server

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import encode
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -27,7 +27,6 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import Server

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -21,7 +21,6 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrec,
     Pubrel,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import submit
 from svcbroker.model import CloseTopic, OpenTopic, PublishEvent

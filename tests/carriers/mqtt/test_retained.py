@@ -17,7 +17,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.broker import MetadataStore
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import REPLAY_STEPS, MqttSettings
-from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.messages import RETAIN
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
@@ -28,7 +28,6 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Will,
 )
-from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import submit
@@ -41,7 +40,7 @@ from svcbroker.model import (
     PublishEvent,
     filterMatches,
 )
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 
 from .support import Client, MetadataFile, Server
 

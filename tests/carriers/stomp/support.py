@@ -18,7 +18,7 @@ from zope.interface import implementer
 from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.carriers.stomp.carrier import ISubscriptions, StompFactory
 from svcbroker.carriers.stomp.frames import StompSettings
-from svcbroker.carriers.stomp.stompdialects import PLAIN, StompDialect
+from svcbroker.carriers.stomp.requests import PLAIN, StompDialect
 from svcbroker.interfaces import Batch, IAuthenticator, ISubscriber, ISubscription
 from svcbroker.model import Event, EventId, Position, SubscribeRequest
 from svcbroker.operations import Incidents

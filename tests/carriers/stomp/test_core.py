@@ -19,7 +19,7 @@ from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.interfaces import ILedger
 from svcbroker.ledgers.pbft import configure
 from svcbroker.testing import ClockFixture
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.broker.support import Fixture, makeCalls
 
 from .support import Client, Received, Server

@@ -11,7 +11,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.stomp.stompdialects import WEEVENT_1_1
+from svcbroker.carriers.stomp.requests import WEEVENT_1_1
 from svcbroker.errors import ExtensionKeyInvalid, SequenceConflict, SignatureInvalid
 from svcbroker.model import Authorship, Event, EventId, Execution, PublishEvent, Receipt
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp.frames import StompSettings
-from svcbroker.carriers.stomp.stompdialects import LISTENER_DELAY, WEEVENT_1_1
+from svcbroker.carriers.stomp.requests import LISTENER_DELAY, WEEVENT_1_1
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import Edge, EventId
 from tests.access.support import FakeAuthenticator, account

@@ -34,7 +34,7 @@ from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import Edge, Event, InterfaceType, Offset, OpenTopic, PublishEvent
 from svcbroker.net.endpoints import AddressPolicy
 from svcbroker.net.turns import Slots
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.broker.support import MemoryMetadataFile, makeCalls
 
 PUBLIC = "93.184.215.14"

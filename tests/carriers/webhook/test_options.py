@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
+from svcbroker.carriers.webhook.delivery import KIND
 from svcbroker.carriers.webhook.signing import WebhookSigner, parseSecrets
-from svcbroker.carriers.webhook.webhookrecords import KIND
 from svcbroker.model import EventFormat
 from svcbroker.net.pem import ClientIdentity
 from svcbroker.operations import OPERATIONS, bindJSON, bindText

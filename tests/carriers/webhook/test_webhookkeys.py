@@ -27,7 +27,7 @@ from svcbroker.carriers.webhook.signing import (
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.model import EventId
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.testing._fixtures import memoryLedger
 from tests.carriers.mqtt.support import MetadataFile
 from tests.ledgers.pbft.rig import LedgerRig
 

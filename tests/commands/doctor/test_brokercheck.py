@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.commands.doctor.brokercheck}.
+Tests for L{svcbroker.commands.doctor}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.doctor.brokercheck import BrokerCheck
+from svcbroker.commands.doctor import BrokerCheck
 from svcbroker.commands.doctor.endpointchecks import ServerAnswer, alarmFindings
 from svcbroker.daemon.alarms import NOT_READY
 from svcbroker.daemon.config import makeConfig

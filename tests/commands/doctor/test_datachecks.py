@@ -17,8 +17,8 @@ from svcbroker.broker.features import StoredData
 from svcbroker.broker.subscriptions._positions import KeptPosition
 from svcbroker.broker.subscriptions.feature import IdleSubscription, checkIdle, readIdle
 from svcbroker.carriers.mqtt.kept import KeptSubscription
+from svcbroker.carriers.webhook.delivery import WebhookRecord
 from svcbroker.carriers.webhook.feature import WebhookFacts, checkWebhookFacts, readWebhookFacts
-from svcbroker.carriers.webhook.webhookrecords import WebhookRecord
 from svcbroker.commands.doctor.datachecks import (
     ChainFacts,
     DirectoryFacts,

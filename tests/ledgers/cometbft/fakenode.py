@@ -15,8 +15,13 @@ from twisted.python.failure import Failure
 
 from svcbroker.ledgers.cometbft._engine import CONNECTIONS
 from svcbroker.ledgers.cometbft._rpc import Broadcast, EngineError, Reason
-from svcbroker.ledgers.cometbft.abci import AbciFactory, messages
-from svcbroker.ledgers.cometbft.abci.abciserver import AbciFrameParser, decodeResponse, encodeFrame
+from svcbroker.ledgers.cometbft.abci import (
+    AbciFactory,
+    AbciFrameParser,
+    decodeResponse,
+    encodeFrame,
+    messages,
+)
 from svcbroker.proofs.cometbft import Hex
 
 from .fakeconsensus import FakeConsensus

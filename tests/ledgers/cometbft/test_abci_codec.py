@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft.abci.abciserver import (
+from svcbroker.ledgers.cometbft.abci import (
     REQUESTS,
     RESPONSES,
     AbciFrameParser,

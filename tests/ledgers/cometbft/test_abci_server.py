@@ -13,15 +13,17 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft.abci import AbciApplication, AbciFactory, messages
-from svcbroker.ledgers.cometbft.abci.abciserver import (
+from svcbroker.ledgers.cometbft.abci import (
     MAX_CONNECTIONS,
     READ_AHEAD,
     SEND_SIZE,
     TURN,
+    AbciApplication,
+    AbciFactory,
     AbciFrameParser,
     decodeResponse,
     encodeFrame,
+    messages,
 )
 
 from .applications import BaseApplication

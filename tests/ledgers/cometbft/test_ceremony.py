@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.ledgers.cometbft.provisioning._ceremony}.
+Tests of L{svcbroker.ledgers.cometbft.provisioning._homelayout}.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Genesis
 from svcbroker.ledgers.cometbft._home import EngineKeys, decodeGenesis, publicKey, readValidatorSeed
-from svcbroker.ledgers.cometbft.provisioning._ceremony import (
+from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
+    Address,
+    ConfigInvalid,
+    parseAddress,
+)
+from svcbroker.ledgers.cometbft.provisioning._homelayout import (
     MAX_JOIN_REQUEST,
     JoinRequest,
     JoinRequestInvalid,
     assembleGenesis,
     encodeJoinRequest,
     makeJoinRequest,
+    makeKeys,
     ourGenesis,
     readJoinRequest,
 )
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
-    Address,
-    ConfigInvalid,
-    parseAddress,
-)
-from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys
 from svcbroker.model import TopicRule
 from svcbroker.proofs.cometbft import addressOf
 

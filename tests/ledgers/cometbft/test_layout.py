@@ -15,7 +15,6 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._engineports import DIALS, startCommand
 from svcbroker.ledgers.cometbft._home import (
     CONFIG,
     KeyFileDamaged,
@@ -25,6 +24,7 @@ from svcbroker.ledgers.cometbft._home import (
     readKeys,
     readPeers,
 )
+from svcbroker.ledgers.cometbft._networkwatch import DIALS, startCommand
 from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
     PROFILES,
     Address,

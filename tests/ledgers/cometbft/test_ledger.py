@@ -33,8 +33,8 @@ from svcbroker.ledgers.cometbft._cometledger import (
     CometLedger,
 )
 from svcbroker.ledgers.cometbft._cometsettings import CometSettings
-from svcbroker.ledgers.cometbft._engineports import EnginePorts
 from svcbroker.ledgers.cometbft._home import publicKey
+from svcbroker.ledgers.cometbft._networkwatch import EnginePorts
 from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.model import Authorship, EraseEvents, Execution, OpenTopic, PublishEvent, Receipt

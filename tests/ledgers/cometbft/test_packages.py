@@ -38,6 +38,7 @@ class PackageTests(SynchronousTestCase):
             if name.startswith(PROVISIONING) and target.startswith(f"{PACKAGE}.")
         }
         self.assertEqual(
-            targets & {"_application", "_ledger", "_machine", "_outbox", "_restoring", "abci"},
+            targets
+            & {"_abciapplication", "_cometledger", "_machine", "_outbox", "_snapshots", "abci"},
             set(),
         )

@@ -15,7 +15,7 @@ from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.cometbft._cometledger import START_TIMEOUT, CometLedger
 from svcbroker.ledgers.cometbft._cometsettings import CometSettings
-from svcbroker.ledgers.cometbft._engineports import EnginePorts, ForeignEngine
+from svcbroker.ledgers.cometbft._networkwatch import EnginePorts, ForeignEngine
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
 from svcbroker.ledgers.cometbft._snapshots import SnapshotServer
 from svcbroker.ledgers.cometbft.abci import messages

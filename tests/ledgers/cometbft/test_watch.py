@@ -16,8 +16,14 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import TestCase
 
-from svcbroker.ledgers.cometbft._engineports import knock
-from svcbroker.ledgers.cometbft._networkwatch import GRACE, LOOK, MAX_TRIES, SILENCE, NetworkWatch
+from svcbroker.ledgers.cometbft._networkwatch import (
+    GRACE,
+    LOOK,
+    MAX_TRIES,
+    SILENCE,
+    NetworkWatch,
+    knock,
+)
 from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc
 from svcbroker.model import Health
 from svcbroker.net.http import HttpClient

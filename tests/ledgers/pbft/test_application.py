@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import InvalidBlock, Transaction, proposeBlock
-from svcbroker.ledgers.pbft._blockapplication import MAX_DRIFT, ROUNDS_RESERVED
+from svcbroker.ledgers.pbft._producer import MAX_DRIFT, ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._protocol import ProposedBlock
 from svcbroker.storage import StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig

@@ -16,8 +16,8 @@ from svcbroker.chain import (
     quorum,
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
-from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftsettings import MAX_NODES
+from svcbroker.ledgers.pbft._protocol import Conditions
 from tests.ledgers.pbft.rig import LedgerRig
 
 

@@ -12,9 +12,9 @@ from nacl.bindings import crypto_sign
 from twisted.logger import capturedLogs, formatEvent
 
 from svcbroker.chain import Phase, votePayload
-from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._protocol import (
     BlockRequest,
+    Conditions,
     Decide,
     DecidedBlock,
     Effect,

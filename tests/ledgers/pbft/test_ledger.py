@@ -10,8 +10,8 @@ from zope.interface import implementer
 
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IBlockObserver
-from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftledger import PROGRESS_TIMEOUT
+from svcbroker.ledgers.pbft._protocol import Conditions
 from svcbroker.model import Block
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig

@@ -10,9 +10,8 @@ from random import Random
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.pbft import _network
-from svcbroker.ledgers.pbft._network import Conditions, SimulatedNetwork
-from svcbroker.ledgers.pbft._protocol import BlockRequest, Message
+from svcbroker.ledgers.pbft import _protocol
+from svcbroker.ledgers.pbft._protocol import BlockRequest, Conditions, Message, SimulatedNetwork
 
 
 class NetworkTests(SynchronousTestCase):
@@ -109,7 +108,7 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(self.numbers, [0, 1, 2])
 
     def test_longDeliveriesYieldToReactor(self) -> None:
-        self.patch(_network, "DELIVERIES_PER_TURN", 3)
+        self.patch(_protocol, "DELIVERIES_PER_TURN", 3)
         network = self.network()
         self.sendMany(network, 5)
         self.assertEqual(self.numbers, [0, 1, 2])
@@ -172,7 +171,7 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(self.arrived, [])
 
     def test_messagesInFlightAreBounded(self) -> None:
-        self.patch(_network, "MAX_IN_FLIGHT", 10)
+        self.patch(_protocol, "MAX_IN_FLIGHT", 10)
         for conditions in (Conditions(), Conditions(delay=(1.0, 1.0))):
             self.arrived.clear()
             self.sendMany(self.network(conditions), 50)

@@ -18,9 +18,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.pbft._blockapplication import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.ledgers.pbft._pbftledger import openChain
+from svcbroker.ledgers.pbft._producer import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._protocol import Effect, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.storage import StorageFailed, Store

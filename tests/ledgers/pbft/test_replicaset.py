@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.pbft._network import Conditions
-from svcbroker.ledgers.pbft._protocol import Effect
+from svcbroker.ledgers.pbft._protocol import Conditions, Effect
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.rig import LedgerRig
 

@@ -12,10 +12,10 @@ from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers.pbft import SETTINGS
 from svcbroker.ledgers.pbft import _keys as keys
-from svcbroker.ledgers.pbft._blockapplication import TransactionPool
 from svcbroker.ledgers.pbft._keys import DoubleSign, ReplicaSigner, SignatureVerifier
-from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pbftsettings import PbftSettings, readSettings
+from svcbroker.ledgers.pbft._producer import TransactionPool
+from svcbroker.ledgers.pbft._protocol import Conditions
 from svcbroker.ledgers.pbft._replica import Timing
 from svcbroker.model import Execution, Receipt, TopicRule
 from tests.ledgers.pbft.sets import SigningReplicas

@@ -17,8 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
-from svcbroker.proofs.bundle import Bundle
-from svcbroker.proofs.bundle._bundle import decodeArchive, encodeArchive
+from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
 
 from .support import CONTENTS, TIME, bundle, closedBundle, executedBundle, signedBundle

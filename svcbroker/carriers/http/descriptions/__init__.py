@@ -14,7 +14,7 @@ from twisted.web.template import Tag, flattenString, tags
 
 from ..routes import Route, encode, respond
 from . import asyncapi, openapi, openrpc
-from .declared import ServedPath
+from .openapi import ServedPath
 from .openrpc import withDiscovery
 
 __all__ = [

@@ -25,7 +25,7 @@ from ....operations import (
     EventHeader,
     LoggedEvent,
 )
-from .declared import ServedPath, schemasOf
+from .openapi import ServedPath, schemasOf
 
 _TEMPLATE: Final = Path(__file__).with_name("asyncapi.json")
 _TEXT: Final = {"type": "string"}

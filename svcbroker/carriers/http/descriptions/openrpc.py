@@ -16,7 +16,7 @@ from .... import __version__
 from ....errors import BrokerError, NotAuthorized
 from ....operations import Interface, Operation, Parameter, Result
 from ..routes import encode
-from .declared import ServedPath, errorsOf, schemasOf
+from .openapi import ServedPath, errorsOf, schemasOf
 
 ABOUT: Final = """\
 Calls of JSON-RPC 2.0 by POST. Parameters are an object, or an array in the order given here; null

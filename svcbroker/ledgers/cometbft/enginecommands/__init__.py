@@ -31,7 +31,7 @@ COMMANDS: Final[tuple[Command, ...]] = tuple(
             "/var/lib/engine bern.json corner.json",
         ),
         (
-            "joining",
+            "genesisceremony",
             "join",
             "Make the home of a new node of an existing network.",
             f"/var/lib/engine bern.json --genesis genesis.json {_NODE}",

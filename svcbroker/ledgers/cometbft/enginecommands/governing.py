@@ -19,18 +19,20 @@ from ....commands.operatorcommand import DAEMON, Daemon, operatorCommand
 from ....commands.terminal import CommandError, Console, Exit, counted, showRecord
 from ....files import writeNew
 from ....storage import writeFile
-from ...changedocuments import MAX_DOCUMENT, mergeChanges, proposeChange
 from ..provisioning import GENESIS, engineOrder
 from .genesisceremony import describeJoinRequest
 from .networkfiles import (
     FILE,
     HOME,
+    MAX_DOCUMENT,
     OUTPUT,
     chainOf,
     keyFrom,
     loadChange,
     loadGenesis,
     loadJoinRequest,
+    mergeChanges,
+    proposeChange,
     seedOf,
     showChange,
     tried,

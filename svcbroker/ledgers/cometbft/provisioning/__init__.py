@@ -19,16 +19,6 @@ from .._home import (
     readValidatorSeed,
 )
 from .._rpc import connectEngine
-from ._ceremony import (
-    MAX_JOIN_REQUEST,
-    JoinRequest,
-    JoinRequestInvalid,
-    assembleGenesis,
-    encodeJoinRequest,
-    makeJoinRequest,
-    ourGenesis,
-    readJoinRequest,
-)
 from ._engineconfig import (
     DEFAULT_PROFILE,
     PROFILES,
@@ -38,13 +28,21 @@ from ._engineconfig import (
     parseAddress,
 )
 from ._homelayout import (
+    MAX_JOIN_REQUEST,
+    JoinRequest,
+    JoinRequestInvalid,
     NetworkPlan,
     NodePlan,
     TrustMissing,
     askTrust,
+    assembleGenesis,
+    encodeJoinRequest,
     layOutJoining,
     layOutNetwork,
+    makeJoinRequest,
     makeKeys,
+    ourGenesis,
+    readJoinRequest,
 )
 
 __all__ = [
