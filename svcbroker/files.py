@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import os
 import stat
+import tomllib
 from errno import EEXIST, EINVAL, EISDIR
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 _OPENED: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/", os.devnull)
 """
@@ -79,6 +80,22 @@ def readFile(path: Path | str, most: int | None = None) -> bytes:
     """
     with openFile(path) as file:
         return file.read(-1 if most is None else most + 1)
+
+
+def parseToml(raw: bytes) -> dict[str, Any]:
+    """
+    What a file in TOML says.
+
+    @raise ValueError: it is none. The text goes after the name of the file.
+    """
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError("is not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        # Beside its own error (a ValueError) the parser lets out what Python says of numbers
+        # with thousands of digits, and of brackets that are nested as deep.
+        raise ValueError(f"is not TOML: {error}") from error
 
 
 def newFile(path: Path | str, mode: int = 0o600) -> BinaryIO:

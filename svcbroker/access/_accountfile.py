@@ -23,7 +23,7 @@ from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from ..files import readFile
+from ..files import parseToml, readFile
 from ..interfaces import (
     AuthenticatorContext,
     IAccountToken,
@@ -137,11 +137,9 @@ def parseAccounts(raw: bytes, path: Path) -> AccountTable:
     if len(raw) > MAX_FILE_SIZE:
         raise InvalidDescription(f"{path} is larger than {MAX_FILE_SIZE} bytes")
     try:
-        tables = tomllib.loads(raw.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise InvalidDescription(f"{path} is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidDescription(f"{path} is not TOML: {error}") from error
+        tables = parseToml(raw)
+    except ValueError as error:
+        raise InvalidDescription(f"{path} {error}") from error
     try:
         return _Reader(tables).read()
     except _Mistake as error:

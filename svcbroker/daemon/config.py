@@ -9,7 +9,6 @@ L{SETTINGS}.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from copy import copy
 from difflib import get_close_matches
@@ -19,7 +18,7 @@ from typing import Any, Final, TypeVar
 from attrs import Factory, field, frozen
 
 from ..access import BUILT_IN_ROLES, grantsOf
-from ..files import openFile
+from ..files import parseToml, readFile
 from ..interfaces import Action
 from ..net.settings import (
     Choice,
@@ -348,7 +347,7 @@ def _lineOf(name: str, text: str) -> str:
     return ""
 
 
-def readFile(path: Path) -> dict[str, Any]:
+def readSettings(path: Path) -> dict[str, Any]:
     """
     The settings of a TOML file by their names, checked one by one.
 
@@ -368,22 +367,16 @@ def readMistakes(path: Path) -> tuple[dict[str, Any], Mapping[str, ConfigError]]
     @raise ConfigError: it cannot be read or is not TOML.
     """
     try:
-        with openFile(path) as file:
-            raw = file.read(MAX_FILE_SIZE + 1)
+        raw = readFile(path, MAX_FILE_SIZE)
     except OSError as error:
         raise ConfigError(f"config: cannot read {path}: {error.strerror}") from error
     if len(raw) > MAX_FILE_SIZE:
         raise ConfigError(f"config: {path} is larger than {MAX_FILE_SIZE} bytes")
     try:
-        text = raw.decode("utf-8")
-        settings = tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"config: {path} is not UTF-8") from error
-    except (ValueError, RecursionError) as error:
-        # Beside its own error (a ValueError) the parser lets out what Python says of numbers
-        # with thousands of digits, and of brackets that are nested as deep.
-        raise ConfigError(f"config: {path} is not TOML: {error}") from error
-    return settings, dict(_findMistakes(path, text, settings))
+        settings = parseToml(raw)
+    except ValueError as error:
+        raise ConfigError(f"config: {path} {error}") from error
+    return settings, dict(_findMistakes(path, raw.decode("utf-8"), settings))
 
 
 def _findMistakes(

@@ -16,7 +16,7 @@ from ..model import SettingSource
 from ..net.settings import ConfigError, Flag, List, Setting
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import OUTDATED, SETTINGS, Config, makeConfig, readFile
+from .config import OUTDATED, SETTINGS, Config, makeConfig, readSettings
 
 
 class ConfigOptions(usage.Options):
@@ -69,7 +69,7 @@ class ConfigOptions(usage.Options):
 
         @raise ConfigError: the file cannot be used, or a setting.
         """
-        settings = {} if self.file is None else readFile(self.file)
+        settings = {} if self.file is None else readSettings(self.file)
         config = makeConfig(settings, self._given)
         self._inFile = frozenset(settings)
         return config

@@ -24,7 +24,7 @@ from svcbroker.daemon.config import (
     Config,
     GroupSetting,
     makeConfig,
-    readFile,
+    readSettings,
 )
 from svcbroker.daemon.features import FEATURES
 from svcbroker.daemon.plan import endpointsOf
@@ -343,7 +343,7 @@ class FileTests(SynchronousTestCase):
     def refused(self, content: str | bytes) -> str:
         """The words with which a file is refused."""
         path = self.write(content)
-        text = str(self.assertRaises(ConfigError, readFile, path))
+        text = str(self.assertRaises(ConfigError, readSettings, path))
         self.assertIn(str(path), text)
         self.assertNotIn("\n", text)
         return text
@@ -351,7 +351,7 @@ class FileTests(SynchronousTestCase):
     def test_settingsAreReadByName(self) -> None:
         """The settings are read under their names."""
         path = self.write('http = "tcp:1"\ngroup = ["1", "2=memory"]\nchain-timeout = 2.5\n')
-        config = makeConfig(readFile(path))
+        config = makeConfig(readSettings(path))
         self.assertEqual(config.of(HttpOptions).endpoint, "tcp:1")
         self.assertEqual(config.groups[1], GroupSetting(id="2", ledger="memory"))
         self.assertEqual(config.chainTimeout, 2.5)
@@ -359,7 +359,7 @@ class FileTests(SynchronousTestCase):
     def test_missingFileIsRefusedByName(self) -> None:
         """A file that is not there is refused by its name."""
         path = Path(self.mktemp())
-        text = str(self.assertRaises(ConfigError, readFile, path))
+        text = str(self.assertRaises(ConfigError, readSettings, path))
         self.assertEqual(text, f"config: cannot read {path}: No such file or directory")
 
     def test_syntaxErrorNamesLine(self) -> None:
@@ -375,7 +375,7 @@ class FileTests(SynchronousTestCase):
         """Files of earlier releases can still be used; each old setting is told in one line."""
         values = ('"x"', "7", '["b"]')
         lines = [f"{name} = {values[at % 3]}\n" for at, name in enumerate(OUTDATED)]
-        config = makeConfig(readFile(self.write("".join(lines))), {"max-levels": "9"})
+        config = makeConfig(readSettings(self.write("".join(lines))), {"max-levels": "9"})
         self.assertEqual(config, Config())
         self.assertEqual(len(config.outdated), len(OUTDATED))
         for name, line in zip(OUTDATED, config.outdated, strict=True):
