@@ -100,12 +100,12 @@ _FILE: Final = click.option(
 _NAME: Final = click.argument("name")
 
 
-def _accountCommand(help: str, *those: Any) -> Callable[[Callable[..., int]], click.Command]:
+def _accountCommand(help: str, *those: Any) -> Callable[[Callable[..., int | None]], click.Command]:
     """Make a command of a function that is called with the console and the path of the file."""
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[..., int | None]) -> click.Command:
         @wraps(function)
-        def call(console: Console, /, path: Path, **given: Any) -> int:
+        def call(console: Console, /, path: Path, **given: Any) -> int | None:
             try:
                 return function(console, path, **given)
             except InvalidDescription as error:
@@ -146,7 +146,7 @@ def _add(
     roles: tuple[str, ...],
     certificate: str | None,
     no_password: bool,
-) -> int:
+) -> None:
     if path.exists() and name in readAccounts(path).accounts:
         raise CommandError(f"{path}: there is an account {name} already; see passwd and token")
     values: dict[str, Any] = {"roles": list(roles)}
@@ -159,16 +159,14 @@ def _add(
     _change(path, lambda text: text.addAccount(name, values))
     granted = f"with the roles {', '.join(roles)}" if roles else "without a role"
     console.warn(f"{path}: added the account {name}, {granted}")
-    return Exit.GOOD
 
 
 @_accountCommand("Give an account another password.", _NAME)
-def _passwd(console: Console, path: Path, name: str) -> int:
+def _passwd(console: Console, path: Path, name: str) -> None:
     _account(path, name)
     hash = hashPassword(readPassword(name))
     _change(path, lambda text: text.setPassword(name, hash))
     console.warn(f"{path}: the account {name} has another password")
-    return Exit.GOOD
 
 
 @_accountCommand(
@@ -193,7 +191,7 @@ def _token(
     label: str | None,
     until: date | datetime | None,
     asJson: bool,
-) -> int:
+) -> None:
     labels = {each.label for each in _account(path, name).tokens}
     token = TOKEN_PREFIX + token_urlsafe(_TOKEN_BYTES)
     hash = sha256(token.encode("ascii")).hexdigest()
@@ -205,26 +203,24 @@ def _token(
     _change(path, lambda text: text.addToken(name, chosen, hash, until))
     showRecord(console, {"name": name, "label": chosen, "token": token}, [token], asJson)
     console.warn(f"{path}: the account {name} has the token {chosen}; it is shown only now")
-    return Exit.GOOD
 
 
 @_accountCommand(
     "List the accounts, without any secret.",
     jsonOption("Show each account as a line of JSON."),
 )
-def _list(console: Console, path: Path, asJson: bool) -> int:
+def _list(console: Console, path: Path, asJson: bool) -> None:
     accounts = [*readAccounts(path).accounts.values()]
     if asJson:
         for account in accounts:
             console.sayJson(_fields(account))
-        return Exit.GOOD
+        return
     lines = [f"{account.name}: {'; '.join(_describe(account))}" for account in accounts]
     rows = [
         (account.name, ", ".join(account.roles), "; ".join(_logins(account)))
         for account in accounts
     ]
     showTable(console, ("account", "roles", "logs in with"), rows, lines)
-    return Exit.GOOD
 
 
 def _fields(account: Account) -> dict[str, Any]:
@@ -263,19 +259,18 @@ def _logins(account: Account) -> Iterator[str]:
         "--token", "label", metavar="LABEL", help="Remove only the token with this label."
     ),
 )
-def _remove(console: Console, path: Path, name: str, label: str | None) -> int:
+def _remove(console: Console, path: Path, name: str, label: str | None) -> None:
     account = _account(path, name)
     if not label:
         _change(path, lambda text: text.removeAccount(name))
         console.warn(f"{path}: removed the account {name}")
-        return Exit.GOOD
+        return
     labels = [each.label for each in account.tokens]
     if label not in labels:
         hint = didYouMean(label, labels)
         raise CommandError(f"{path}: {name} has no token {quoted(label)}{hint}")
     _change(path, lambda text: text.removeToken(name, label))
     console.warn(f"{path}: removed the token {label} of {name}")
-    return Exit.GOOD
 
 
 @_accountCommand(

@@ -91,15 +91,15 @@ def options(*those: Any) -> Callable[[Any], Any]:
 
 def makeCommand(
     help: str, sections: dict[str, Collection[str]] | None = None
-) -> Callable[[Callable[..., int]], click.Command]:
+) -> Callable[[Callable[..., int | None]], click.Command]:
     """
     Make a command of a function that is called with the L{Console} and the parameters of the
-    command, and returns the exit code.
+    command, and returns the exit code, or nothing for success.
 
     @param sections: see L{SectionedCommand}.
     """
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[..., int | None]) -> click.Command:
         made: click.Command = click.command(
             cls=SectionedCommand, help=help, options_metavar="[options]", sections=sections
         )(click.pass_obj(function))

@@ -106,7 +106,7 @@ def command(
     withheld: tuple[str, ...],
     receiptTopics: str | None,
     output: str | None,
-) -> int:
+) -> None:
     """Write a bundle."""
     from ..proofs import ProofInvalid
     from ..proofs.bundle import Bundle
@@ -148,7 +148,6 @@ def command(
     if tsa is not None and trusted is not None:
         bundle = evolve(bundle, timestamps=_stamped(bundle.proofs.values(), tsa, trusted))
     _write(console, bundle, output)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -172,7 +171,7 @@ def command(
 )
 def stampCommand(
     console: Console, path: Path, tsa: str, roots: Path | None, output: str | None
-) -> int:
+) -> None:
     """Write a bundle with the time stamps."""
     from ..chain import Malformed
     from ..proofs import ProofInvalid
@@ -193,7 +192,6 @@ def stampCommand(
     _write(
         console, evolve(bundle, timestamps=_stamped(bundle.proofs.values(), tsa, trusted)), output
     )
-    return Exit.GOOD
 
 
 def _receiptsFor(

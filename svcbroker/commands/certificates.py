@@ -42,7 +42,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ..files import writeNew
 from .arguments import PATH, ParsedType, jsonOption, makeCommand, options, wholeNumber
-from .terminal import CommandError, Console, Exit, showRecord
+from .terminal import CommandError, Console, showRecord
 
 DAYS: Final = 365
 """Days that certificates are good by default. Browsers refuse more than 398."""
@@ -209,7 +209,7 @@ def command(
     clients: Sequence[str],
     days: int,
     asJson: bool,
-) -> int:
+) -> None:
     """Make the certificates, and print the lines to use them."""
     hosts = list(dict.fromkeys(hosts)) or list(LOCAL)
     clients = list(dict.fromkeys(clients)) or ["client"]
@@ -235,7 +235,6 @@ def command(
         "hosts": hosts,
     }
     showRecord(console, record, _usage(directory, hosts, clients[0]), asJson)
-    return Exit.GOOD
 
 
 def _files(directory: Path, made: tuple[Certificate, EllipticCurvePrivateKey]) -> dict[Path, bytes]:

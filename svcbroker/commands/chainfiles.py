@@ -110,7 +110,7 @@ def exportCommand(
     first: int,
     last: int | None,
     isProgressShown: bool,
-) -> int:
+) -> None:
     """Write the stream."""
     group = group or onlyGroup(directory)
     if group not in groupsIn(directory):
@@ -141,7 +141,6 @@ def exportCommand(
             file.flush()
             os.fsync(file.fileno())
     console.warn(f"group {group}: exported up to block {tip}")
-    return Exit.GOOD
 
 
 def onlyGroup(directory: Path) -> str:
@@ -244,12 +243,11 @@ def _import(file: BinaryIO, directory: Path, group: str | None, report: ReportPr
         help="Write only its hash, which is the id of the chain.",
     ),
 )
-def genesisCommand(console: Console, directory: Path, group: str, isHash: bool) -> int:
+def genesisCommand(console: Console, directory: Path, group: str, isHash: bool) -> None:
     """Write the genesis."""
     with openedChain(directory, group) as prover:
         genesis = prover.genesis()
     console.say(genesis.chain if isHash else format(encode(genesis)).decode())
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -272,9 +270,8 @@ def genesisCommand(console: Console, directory: Path, group: str, isHash: bool) 
 )
 def checkpointCommand(
     console: Console, directory: Path, group: str, height: int | None, asJson: bool
-) -> int:
+) -> None:
     """Write the checkpoint."""
     with openedChain(directory, group) as prover:
         checkpoint = prover.checkpoint(height)
     showRecord(console, {"group": group, "checkpoint": str(checkpoint)}, [str(checkpoint)], asJson)
-    return Exit.GOOD

@@ -216,17 +216,17 @@ Connect = Callable[[Mapping[str, Any]], AbstractContextManager[Any]]
 
 def connectedCommand(
     summary: str, connect: Connect
-) -> Callable[[Callable[..., int]], click.Command]:
+) -> Callable[[Callable[..., int | None]], click.Command]:
     """
     Make a command of a function that is called with the console, a client and the parameters of
-    the command, and returns the exit code.
+    the command, and returns the exit code, or nothing for success.
 
     @param summary: the help text.
     """
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[..., int | None]) -> click.Command:
         @wraps(function)
-        def call(console: Console, /, **given: Any) -> int:
+        def call(console: Console, /, **given: Any) -> int | None:
             names = [*NAMES, *_CLOSING.intersection(given)]
             with connect({name: given.pop(name) for name in names}) as client:
                 return function(console, client, **given)
@@ -236,7 +236,7 @@ def connectedCommand(
     return decorate
 
 
-def clientCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+def clientCommand(summary: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """
     The same for a function that is called with a L{Client<svcbroker.client.Client>}.
     """

@@ -582,8 +582,8 @@ def _run(group: CommandGroup, context: click.Context, argv: Sequence[str]) -> in
     try:
         with context:
             group.parse_args(context, list(argv))
-            code: int = group.invoke(context)
-            return code
+            code: int | None = group.invoke(context)
+            return code or Exit.GOOD
     except click.exceptions.Exit as ended:
         return ended.exit_code
 

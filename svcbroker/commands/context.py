@@ -13,7 +13,7 @@ import click
 from .arguments import jsonOption, makeCommand, options
 from .clientcommand import FIELD_OPTIONS, FIELDS, IDENTITY, RECIPIENTS, Contexts, contextsPath
 from .commandline import Command
-from .terminal import CommandError, Console, Exit, quoted, showTable
+from .terminal import CommandError, Console, quoted, showTable
 
 _FILES: Final = ("password-file", "token-file", "ca", "cert", "cert-key", "identity", "recipients")
 _NAME: Final = click.argument("name")
@@ -31,7 +31,7 @@ def _read() -> Contexts:
     IDENTITY,
     RECIPIENTS,
 )
-def _add(console: Console, name: str, **given: str | None) -> int:
+def _add(console: Console, name: str, **given: str | None) -> None:
     # Not for the other commands: it takes its time to import.
     from ..client._requests import checkUrl
 
@@ -52,7 +52,6 @@ def _add(console: Console, name: str, **given: str | None) -> int:
     contexts.write()
     used = ", and is used" if contexts.current == name else ""
     console.warn(f"{contexts.path}: the context {name} is there{used}")
-    return Exit.GOOD
 
 
 @makeCommand("""\
@@ -61,20 +60,19 @@ def _add(console: Console, name: str, **given: str | None) -> int:
     It is used wherever neither --url, --context nor SVCBROKER_URL says otherwise.
     """)
 @options(_NAME)
-def _use(console: Console, name: str) -> int:
+def _use(console: Console, name: str) -> None:
     contexts = _read()
     contexts.find(name)
     contexts.current = name
     contexts.write()
     console.warn(f"{contexts.path}: the context {name} is used")
-    return Exit.GOOD
 
 
 @makeCommand("List the contexts. A * is before the one in use.")
 @options(
     jsonOption("Show each context as a line of JSON."),
 )
-def _list(console: Console, asJson: bool) -> int:
+def _list(console: Console, asJson: bool) -> None:
     contexts = _read()
     rows = []
     for name, fields in contexts.contexts.items():
@@ -86,19 +84,17 @@ def _list(console: Console, asJson: bool) -> int:
     if not asJson:
         lines = ("  ".join(filter(None, row)) for row in rows)
         showTable(console, ("context", "url", "credentials"), rows, lines)
-    return Exit.GOOD
 
 
 @makeCommand("Remove a context. Its files of secrets stay.")
 @options(_NAME)
-def _remove(console: Console, name: str) -> int:
+def _remove(console: Console, name: str) -> None:
     contexts = _read()
     contexts.find(name)
     del contexts.contexts[name]
     contexts.current = None if contexts.current == name else contexts.current
     contexts.write()
     console.warn(f"{contexts.path}: removed the context {name}")
-    return Exit.GOOD
 
 
 HELP: Final = (

@@ -14,7 +14,7 @@ import click
 from .arguments import NODE, ParsedType, jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, operatorCommand
-from .terminal import Console, Exit, showTable
+from .terminal import Console, showTable
 
 _LINK = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 _ISLAND = re.compile(r"[0-9]{1,3}(,[0-9]{1,3})*")
@@ -48,12 +48,12 @@ def _cut(text: str) -> tuple[str, list[int]]:
     raise ValueError(f"{text!r} is neither an island such as 0,1 nor a link such as 0:1")
 
 
-def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters: object) -> int:
+def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters: object) -> None:
     """Make the fault, and show how things are then."""
     report = daemon.call(f"faults/{name}", groupId=daemon.group, **parameters)
     if asJson:
         console.sayJson(report)
-        return Exit.GOOD
+        return
     nodes = report["nodes"]
     rows = [
         (str(node["index"]), _state(node), str(node["pbftView"]), str(node["blockNumber"]))
@@ -63,7 +63,6 @@ def _ask(console: Console, daemon: Daemon, asJson: bool, name: str, **parameters
     showTable(console, ("node", "state", "view", "block"), rows, lines[: len(nodes)])
     for line in lines[len(nodes) :]:
         console.say(line)
-    return Exit.GOOD
 
 
 def _state(node: Mapping[str, Any]) -> str:
@@ -72,20 +71,20 @@ def _state(node: Mapping[str, Any]) -> str:
 
 @operatorCommand("Show the nodes, the network, and contradictions.")
 @options(_AS_JSON)
-def _show(console: Console, daemon: Daemon, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "show")
+def _show(console: Console, daemon: Daemon, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "show")
 
 
 @operatorCommand("Stop a node.")
 @options(click.argument("node", type=NODE), _AS_JSON)
-def _stop(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "stop", node=node)
+def _stop(console: Console, daemon: Daemon, node: int, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "stop", node=node)
 
 
 @operatorCommand("Have a stopped node go on.")
 @options(click.argument("node", type=NODE), _AS_JSON)
-def _start(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "start", node=node)
+def _start(console: Console, daemon: Daemon, node: int, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "start", node=node)
 
 
 @operatorCommand(
@@ -112,11 +111,11 @@ def _start(console: Console, daemon: Daemon, node: int, asJson: bool) -> int:
 )
 def _cutNetwork(
     console: Console, daemon: Daemon, cuts: tuple[tuple[str, list[int]], ...], asJson: bool
-) -> int:
+) -> None:
     parameters: dict[str, list[list[int]]] = {"islands": [], "links": []}
     for name, nodes in cuts:
         parameters[name].append(nodes)
-    return _ask(console, daemon, asJson, "network", **parameters)
+    _ask(console, daemon, asJson, "network", **parameters)
 
 
 @operatorCommand("Slow messages down.\n\nEach takes from SHORTEST (0) to LONGEST seconds.")
@@ -124,8 +123,8 @@ def _cutNetwork(
     click.argument("delay", metavar="[SHORTEST-]LONGEST", type=ParsedType("delay", _delay)),
     _AS_JSON,
 )
-def _slow(console: Console, daemon: Daemon, delay: list[float], asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "network", delay=delay)
+def _slow(console: Console, daemon: Daemon, delay: list[float], asJson: bool) -> None:
+    _ask(console, daemon, asJson, "network", delay=delay)
 
 
 _SHARE: Final = click.argument("share", type=ParsedType("share", _number))
@@ -133,20 +132,20 @@ _SHARE: Final = click.argument("share", type=ParsedType("share", _number))
 
 @operatorCommand("Lose a share of all messages.\n\nA SHARE is from 0 to 1.")
 @options(_SHARE, _AS_JSON)
-def _lose(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "network", loss=share)
+def _lose(console: Console, daemon: Daemon, share: float, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "network", loss=share)
 
 
 @operatorCommand("Deliver a share of all messages twice.\n\nA SHARE is from 0 to 1.")
 @options(_SHARE, _AS_JSON)
-def _duplicate(console: Console, daemon: Daemon, share: float, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "network", duplication=share)
+def _duplicate(console: Console, daemon: Daemon, share: float, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "network", duplication=share)
 
 
 @operatorCommand("Have all nodes run, on the network of the start.")
 @options(_AS_JSON)
-def _heal(console: Console, daemon: Daemon, asJson: bool) -> int:
-    return _ask(console, daemon, asJson, "heal")
+def _heal(console: Console, daemon: Daemon, asJson: bool) -> None:
+    _ask(console, daemon, asJson, "heal")
 
 
 def describe(report: Mapping[str, Any]) -> Iterator[str]:

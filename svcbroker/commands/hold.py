@@ -63,7 +63,7 @@ def _add(
     topics: tuple[str, ...],
     reason: str | None,
     asJson: bool,
-) -> int:
+) -> None:
     if bool(events) == bool(topics):
         raise CommandError("give either EVENT... or --topic")
     what: dict[str, Any] = {"events": list(events)} if events else {"topics": list(topics)}
@@ -73,7 +73,6 @@ def _add(
     held = counted(len(events), "event") if events else ", ".join(topics)
     line = f"held in case {case}: {held}; block {made['blockNumber']}, {made['transHash']}"
     showRecord(console, {"case": case, **made}, [quoted(line)], asJson)
-    return Exit.GOOD
 
 
 @operatorCommand(
@@ -88,11 +87,10 @@ def _add(
     """
 )
 @options(_CASE, _reason("they are released"), jsonOption())
-def _release(console: Console, daemon: Daemon, case: str, reason: str | None, asJson: bool) -> int:
+def _release(console: Console, daemon: Daemon, case: str, reason: str | None, asJson: bool) -> None:
     made = daemon.call("holds/release", groupId=daemon.group, case=case, reason=_checked(reason))
     line = f"released: case {case}; block {made['blockNumber']}, {made['transHash']}"
     showRecord(console, {"case": case, **made}, [quoted(line)], asJson)
-    return Exit.GOOD
 
 
 @operatorCommand(

@@ -68,10 +68,9 @@ def logKey(console: Console, client: Client, genesis: str | None) -> dict[str, A
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     jsonOption("Tell all of it in JSON."),
 )
-def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> int:
+def _key(console: Console, client: Client, genesis: str | None, asJson: bool) -> None:
     told = logKey(console, client, genesis)
     showRecord(console, told, [f"log {told['key']}", "quorum none"], asJson)
-    return Exit.GOOD
 
 
 @clientCommand(
@@ -92,7 +91,7 @@ def _key(console: Console, client: Client, genesis: str | None, asJson: bool) ->
 )
 def _prove(
     console: Console, client: Client, event: str | None, topic: str | None, output: str | None
-) -> int:
+) -> None:
     from urllib.parse import quote
 
     if (event is None) == (topic is None):
@@ -105,7 +104,6 @@ def _prove(
         console.output.write(proof.decode())
     else:
         writeNew(output, proof)
-    return Exit.GOOD
 
 
 def _proveTopic(client: Client, path: str) -> bytes:
@@ -163,7 +161,7 @@ def _source(given: Mapping[str, Any]) -> AbstractContextManager[Client | None]:
     _source,
 )
 @options(click.argument("directory"))
-def _export(console: Console, client: Client | None, directory: str) -> int:
+def _export(console: Console, client: Client | None, directory: str) -> None:
     from ..archive import LogRefused, LogUnreadable, exportLog, storedLog
     from ..storage import StorageError
     from .chainfiles import onlyGroup
@@ -182,7 +180,6 @@ def _export(console: Console, client: Client | None, directory: str) -> int:
     except (LogUnreadable, StorageError) as error:
         raise CommandError(f"{error}") from None
     console.warn(f"{head.origin}: size {head.size}, {counted(count, 'file')} written")
-    return Exit.GOOD
 
 
 COMMANDS: Final = (

@@ -12,7 +12,7 @@ import click
 from .arguments import NODE, jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, operatorCommand
-from .terminal import Console, Exit, counted, showTable
+from .terminal import Console, counted, showTable
 
 _CALL: Final = "validators"
 _AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")
@@ -20,8 +20,8 @@ _AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")
 
 @operatorCommand("Show the nodes and their keys.")
 @options(_AS_JSON)
-def _show(console: Console, daemon: Daemon, asJson: bool) -> int:
-    return _tell(console, daemon.call(_CALL, groupId=daemon.group), asJson)
+def _show(console: Console, daemon: Daemon, asJson: bool) -> None:
+    _tell(console, daemon.call(_CALL, groupId=daemon.group), asJson)
 
 
 @operatorCommand(
@@ -33,13 +33,13 @@ def _show(console: Console, daemon: Daemon, asJson: bool) -> int:
     """
 )
 @options(click.argument("nodes", metavar="NODE...|all", nargs=-1, required=True), _AS_JSON)
-def _rotate(console: Console, daemon: Daemon, nodes: tuple[str, ...], asJson: bool) -> int:
+def _rotate(console: Console, daemon: Daemon, nodes: tuple[str, ...], asJson: bool) -> None:
     if nodes == ("all",):
         known = daemon.call(_CALL, groupId=daemon.group)
         rotate = [node["index"] for node in known["nodes"]]
     else:
         rotate = [NODE.convert(node, None, click.get_current_context()) for node in nodes]
-    return _tell(console, daemon.call(_CALL, groupId=daemon.group, rotate=rotate), asJson)
+    _tell(console, daemon.call(_CALL, groupId=daemon.group, rotate=rotate), asJson)
 
 
 @operatorCommand(
@@ -51,19 +51,18 @@ def _rotate(console: Console, daemon: Daemon, nodes: tuple[str, ...], asJson: bo
     """
 )
 @options(click.argument("count", type=NODE), _AS_JSON)
-def _resize(console: Console, daemon: Daemon, count: int, asJson: bool) -> int:
-    return _tell(console, daemon.call(_CALL, groupId=daemon.group, count=count), asJson)
+def _resize(console: Console, daemon: Daemon, count: int, asJson: bool) -> None:
+    _tell(console, daemon.call(_CALL, groupId=daemon.group, count=count), asJson)
 
 
-def _tell(console: Console, answer: Mapping[str, Any], asJson: bool) -> int:
+def _tell(console: Console, answer: Mapping[str, Any], asJson: bool) -> None:
     if asJson:
         console.sayJson(answer)
-        return Exit.GOOD
+        return
     head, *lines = describe(answer)
     console.say(head)
     rows = [(str(node["index"]), node["nodeId"]) for node in answer["nodes"]]
     showTable(console, ("node", "key"), rows, lines)
-    return Exit.GOOD
 
 
 def describe(answer: Mapping[str, Any]) -> Iterator[str]:

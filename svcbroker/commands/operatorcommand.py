@@ -84,10 +84,10 @@ def listRecords(daemon: Daemon, name: str, key: str, **parameters: object) -> It
         after = page.get("next")
 
 
-def operatorCommand(summary: str) -> Callable[[Callable[..., int]], click.Command]:
+def operatorCommand(summary: str) -> Callable[[Callable[..., int | None]], click.Command]:
     """
     Make a command of a function that is called with the console, a L{Daemon} and the parameters of
-    the command, and returns the exit code.
+    the command, and returns the exit code, or nothing for success.
 
     @param summary: the help text.
     """

@@ -185,7 +185,7 @@ def revealCommand(
     genesis: str | None,
     checkpoint: str | None,
     output: str | None,
-) -> int:
+) -> None:
     """Get the proof, check it, and write it with the key."""
     from ..proofs import NotOpened, ProofInvalid, makeReveal
     from .inputs import readIdentityFile
@@ -203,4 +203,3 @@ def revealCommand(
         console.say(reveal.decode("utf-8"))
     else:
         writeNew(output, reveal)
-    return Exit.GOOD

@@ -81,7 +81,7 @@ def command(
     key: str | None,
     expect: int | None,
     asJson: bool,
-) -> int:
+) -> None:
     """Publish, and write the ids."""
     given: dict[str, Any] = {"extensions": readExtensions(extensions)}
     if sign is not None:
@@ -96,7 +96,8 @@ def command(
     if lines:
         if content is not None or expect is not None:
             raise CommandError("--lines goes with neither CONTENT nor --expect")
-        return _publishLines(console, client, topic, key, given, asJson)
+        _publishLines(console, client, topic, key, given, asJson)
+        return
     if key is not None:
         given["idempotencyKey"] = key
     try:
@@ -110,7 +111,6 @@ def command(
             Exit.BAD,
         ) from None
     console.say(_describe(published, asJson))
-    return Exit.GOOD
 
 
 def _recipients(console: Console, client: Client, to: Sequence[str]) -> Sequence[str]:
@@ -151,7 +151,7 @@ def _publishLines(
     key: str | None,
     given: Mapping[str, Any],
     asJson: bool,
-) -> int:
+) -> None:
     from ..client import Publication
 
     number = 0
@@ -178,7 +178,6 @@ def _publishLines(
                 )
             number += len(those)
             report(number, None)
-    return Exit.GOOD
 
 
 def _pieces(source: BinaryIO) -> Iterator[list[bytes]]:

@@ -474,7 +474,7 @@ def getCommand(
     asJson: bool,
     template: str | None,
     erased: str,
-) -> int:
+) -> None:
     """Read it, and show it."""
     format = formatOf(asJson, template, Erasures(client))
     try:
@@ -487,7 +487,6 @@ def getCommand(
         console.output.buffer.write(found.content)
     else:
         console.say(format(found))
-    return Exit.GOOD
 
 
 def _readErased(client: Client, eventId: str, error: EventErased) -> Event:

@@ -124,7 +124,7 @@ def receiptCommand(
     means: str,
     receiptsTopic: str,
     asJson: bool,
-) -> int:
+) -> None:
     """Publish a receipt."""
     receipts = makeReceipts(keyFile, receiptsTopic, means)
     published = client.receipt(pattern, event, receipts)
@@ -134,7 +134,6 @@ def receiptCommand(
         console.say("an earlier receipt says as much")
     else:
         console.say(f"receipt {published.eventId} in {quoted(published.topic)}")
-    return Exit.GOOD
 
 
 @frozen(kw_only=True)

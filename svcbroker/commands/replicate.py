@@ -310,7 +310,7 @@ def promoteCommand(
     height: int | None,
     isStopped: bool,
     asJson: bool,
-) -> int:
+) -> None:
     """Promote the copy."""
     if (original is None) == (keys is None):
         raise CommandError("give either --original or --keys")
@@ -341,7 +341,6 @@ def promoteCommand(
     ]
     record = {"group": group, "tip": str(tip), "ledger": ledger, "start": start}
     showRecord(console, record, lines, asJson)
-    return Exit.GOOD
 
 
 @contextmanager

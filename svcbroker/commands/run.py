@@ -69,14 +69,15 @@ from .terminal import CommandError, Console, Exit, showRecord, timeText
 )
 def runCommand(
     console: Console, settings: Any, check: bool, demo: bool, pidfile: str, logfile: str
-) -> int:
+) -> None:
     """
     Run the daemon until a signal stops it.
 
     @raise CommandError: it cannot start.
     """
     if check:
-        return checkStart(console, settings["config"], settings["plan"])
+        checkStart(console, settings["config"], settings["plan"])
+        return
     with ExitStack() as stack:
         if demo:
             useDemo(stack.enter_context(TemporaryDirectory(prefix="demo-")), console, settings)
@@ -91,7 +92,6 @@ def runCommand(
             runApp(twistd)
         except StartError as error:
             raise CommandError(str(error), Exit.BAD) from None
-    return Exit.GOOD
 
 
 def useDemo(directory: str, console: Console, settings: Any) -> None:
@@ -117,7 +117,7 @@ def useDemo(directory: str, console: Console, settings: Any) -> None:
     demo.prepare()
 
 
-def checkStart(console: Console, config: Config, plan: Plan) -> int:
+def checkStart(console: Console, config: Config, plan: Plan) -> None:
     """
     Say what would be served, or why the daemon would not start.
 
@@ -131,7 +131,6 @@ def checkStart(console: Console, config: Config, plan: Plan) -> int:
     refusals = list(findRefusals(config, Clock(), isRunning=holder is not None))
     if refusals:
         raise CommandError("\n".join(refusals), Exit.BAD)
-    return Exit.GOOD
 
 
 def describe(config: Config, plan: Plan) -> Iterator[str]:

@@ -21,19 +21,19 @@ from .terminal import CommandError, Console, Exit
 
 def settingsCommand(
     help: str, makeOptions: Callable[[], ConfigOptions]
-) -> Callable[[Callable[..., int]], click.Command]:
+) -> Callable[[Callable[..., int | None]], click.Command]:
     """
     Make a command of a function that is called with the console, the parsed options and the
-    command's own parameters, and returns the exit code.
+    command's own parameters, and returns the exit code, or nothing for success.
 
     @param makeOptions: makes the options, as C{twistd svcbroker} has them. They parse the values.
     """
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[..., int | None]) -> click.Command:
         settings = {str(each.name): each for each in _settings(makeOptions())}
 
         @wraps(function)
-        def call(console: Console, /, **given: Any) -> int:
+        def call(console: Console, /, **given: Any) -> int | None:
             parsed = makeOptions()
             try:
                 parsed.parseOptions(

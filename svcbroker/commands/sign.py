@@ -27,7 +27,7 @@ from .arguments import (
     wholeNumber,
 )
 from .inputs import readAuthorKey
-from .terminal import CommandError, Console, Exit, showRecord
+from .terminal import CommandError, Console, showRecord
 
 
 @makeCommand(
@@ -86,7 +86,7 @@ def signCommand(
     idempotency_key: str | None,
     expect: int | None,
     signedAt: int | None,
-) -> int:
+) -> None:
     """Sign, and write the parameters."""
     if idempotency_key is not None and not isIdempotencyKey(idempotency_key):
         raise CommandError(
@@ -117,7 +117,6 @@ def signCommand(
         expectedSequence=expect,
     )
     console.sayJson(parameters)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -140,19 +139,19 @@ def signCommand(
     ),
     jsonOption(),
 )
-def keygenCommand(console: Console, path: Path, isIdentity: bool, asJson: bool) -> int:
+def keygenCommand(console: Console, path: Path, isIdentity: bool, asJson: bool) -> None:
     """Write the key."""
     if isIdentity:
-        return _writeIdentity(console, path, asJson)
+        _writeIdentity(console, path, asJson)
+        return
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     writeNew(path, pem)
     public = key.public_key().public_bytes_raw().hex()
     showRecord(console, {"key": public, "file": str(path)}, [public], asJson)
-    return Exit.GOOD
 
 
-def _writeIdentity(console: Console, path: Path, asJson: bool) -> int:
+def _writeIdentity(console: Console, path: Path, asJson: bool) -> None:
     from ..client._confidential import newIdentity
 
     try:
@@ -161,4 +160,3 @@ def _writeIdentity(console: Console, path: Path, asJson: bool) -> int:
         raise CommandError(str(error)) from None
     writeNew(path, f"# recipient: {recipient}\n{identity}\n".encode("ascii"))
     showRecord(console, {"recipient": recipient, "file": str(path)}, [recipient], asJson)
-    return Exit.GOOD

@@ -12,7 +12,7 @@ import click
 from .arguments import jsonOption, options
 from .commandline import Command
 from .operatorcommand import Daemon, listRecords, operatorCommand
-from .terminal import CommandError, Console, Exit, counted, quoted, showRecord, showTable
+from .terminal import CommandError, Console, counted, quoted, showRecord, showTable
 
 TYPES: Final = ("STOMP", "MQTT")
 
@@ -32,7 +32,7 @@ _TYPE_HELP: Final = """\
 
 @operatorCommand("List durable subscriptions and MQTT sessions, with and without a client.")
 @options(_OWNER, _AS_JSON)
-def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> int:
+def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> None:
     records = [*_records(daemon, TYPES, owner)]
     if asJson:
         console.sayJson(records)
@@ -40,7 +40,6 @@ def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> 
         showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
     else:
         console.say("no durable subscriptions")
-    return Exit.GOOD
 
 
 @operatorCommand(
@@ -58,12 +57,11 @@ def _list(console: Console, daemon: Daemon, owner: str | None, asJson: bool) -> 
     click.argument("offset"),
     _AS_JSON,
 )
-def _reset(console: Console, daemon: Daemon, type: str, id: str, offset: str, asJson: bool) -> int:
+def _reset(console: Console, daemon: Daemon, type: str, id: str, offset: str, asJson: bool) -> None:
     answer = daemon.call(
         "subscriptions/reset", groupId=daemon.group, interfaceType=type, id=id, offset=offset
     )
     showRecord(console, answer, ["reset"], asJson)
-    return Exit.GOOD
 
 
 @operatorCommand(
@@ -87,7 +85,7 @@ def _delete(
     ids: tuple[str, ...],
     owner: str | None,
     asJson: bool,
-) -> int:
+) -> None:
     if bool(ids) == (owner is not None):
         raise CommandError("give either TYPE ID... or --owner OWNER")
     chosen: dict[str, list[str]] = {} if type is None else {type: list(ids)}
@@ -106,7 +104,6 @@ def _delete(
                 ids=those[first : first + _DELETED_AT_ONCE],
             )
     showRecord(console, count, [f"deleted: {count}"], asJson)
-    return Exit.GOOD
 
 
 def _records(

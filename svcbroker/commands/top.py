@@ -28,7 +28,6 @@ from .operatorcommand import Daemon, operated, operatorCommand
 from .terminal import (
     CommandError,
     Console,
-    Exit,
     counted,
     isPlain,
     quoted,
@@ -509,12 +508,12 @@ def command(
     metrics: str | None,
     history: int | None,
     asJson: bool,
-) -> int:
+) -> None:
     """Sample and show, until the user quits."""
     if history is not None:
         told = daemon.call("history/show", seconds=history)
         showRecord(console, told, historyLines(told), asJson)
-        return Exit.GOOD
+        return
     sampler = Sampler(daemon, metrics, time.time)
     if once or asJson or not _isTerminal(console):
         while True:
@@ -523,7 +522,7 @@ def command(
             showRecord(console, asdict(found), lines(found), asJson)
             console.output.flush()
             if once:
-                return Exit.GOOD
+                return
     with _keys() as isQuit, _screen(console) as show:
         found = sampler.sample()
         while True:
@@ -531,7 +530,7 @@ def command(
             if isQuit is None:
                 time.sleep(interval)
             elif isQuit(interval):
-                return Exit.GOOD
+                return
             try:
                 found = sampler.sample()
             except CommandError as error:
@@ -591,12 +590,12 @@ def _screen(console: Console) -> Iterator[Callable[[Sample], None]]:
     """
 )
 @options(jsonOption("Show the daemon's answer as it is."))
-def incidentsCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
+def incidentsCommand(console: Console, daemon: Daemon, asJson: bool) -> None:
     """Show the daemon's list."""
     found = daemon.call("incidents/list")
     if asJson:
         console.sayJson(found)
-        return Exit.GOOD
+        return
     rows = [
         (timeText(each["at"]), each["name"], each["groupId"] or "-", each["file"], each["text"])
         for each in found
@@ -604,4 +603,3 @@ def incidentsCommand(console: Console, daemon: Daemon, asJson: bool) -> int:
     shown = [tuple(map(quoted, row)) for row in rows]
     lines = ["  ".join(row) for row in shown]
     showTable(console, ("time", "alarm", "group", "file", "text"), shown, lines)
-    return Exit.GOOD

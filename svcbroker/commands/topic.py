@@ -16,7 +16,7 @@ from ..errors import BrokerError
 from .arguments import PATH, jsonOption, options
 from .clientcommand import clientCommand
 from .commandline import Command
-from .terminal import CommandError, Console, Exit, quoted, showTable, timeText
+from .terminal import CommandError, Console, quoted, showTable, timeText
 
 if TYPE_CHECKING:
     from ..client import Client, TopicInfo
@@ -37,18 +37,17 @@ def _jsonText(info: TopicInfo) -> str:
 
 @clientCommand("List the open topics.\n\nThey come in the order of their creation.")
 @options(_AS_JSON)
-def _list(console: Console, client: Client, asJson: bool) -> int:
+def _list(console: Console, client: Client, asJson: bool) -> None:
     topics = client.topics()
     if asJson:
         for each in topics:
             console.say(_jsonText(each))
-        return Exit.GOOD
+        return
     names = [quoted(each.topicName) for each in topics]
     rows = [
         (name, timeText(each.createdTimestamp)) for name, each in zip(names, topics, strict=True)
     ]
     showTable(console, ("topic", "created"), rows, names)
-    return Exit.GOOD
 
 
 def _keys(given: tuple[str, ...], option: str) -> list[bytes]:
@@ -96,7 +95,7 @@ def _open(
     recipients: str | None,
     sign: Path | None,
     asJson: bool,
-) -> int:
+) -> None:
     keys = {"authors": _keys(authors, "--author"), "admins": _keys(admins, "--admin")}
 
     def openOne(name: str) -> None:
@@ -104,7 +103,7 @@ def _open(
         if recipients is not None:
             _expect(client, name, recipients, sign)
 
-    return _each(console, names, "open", openOne, asJson)
+    _each(console, names, "open", openOne, asJson)
 
 
 def _expect(client: Client, topic: str, recipients: str, sign: Path | None) -> None:
@@ -141,15 +140,13 @@ def _expect(client: Client, topic: str, recipients: str, sign: Path | None) -> N
 @options(click.argument("topic"), click.argument("names"), _SIGN, _AS_JSON)
 def _recipients(
     console: Console, client: Client, topic: str, names: str, sign: Path | None, asJson: bool
-) -> int:
-    return _each(
-        console, [topic], "expected", lambda name: _expect(client, name, names, sign), asJson
-    )
+) -> None:
+    _each(console, [topic], "expected", lambda name: _expect(client, name, names, sign), asJson)
 
 
 def _each(
     console: Console, names: Sequence[str], done: str, call: Callable[[str], object], asJson: bool
-) -> int:
+) -> None:
     """Make a call for each topic, and say of which it was done."""
     for number, name in enumerate(names):
         try:
@@ -160,22 +157,21 @@ def _each(
         console.say(
             json.dumps({"topicName": name, done: True}) if asJson else f"{done}: {quoted(name)}"
         )
-    return Exit.GOOD
 
 
 @clientCommand("Close topics.\n\nNothing can be published to them then, and what is stored stays.")
 @options(click.argument("names", metavar="TOPIC...", nargs=-1, required=True), _AS_JSON)
-def _close(console: Console, client: Client, names: tuple[str, ...], asJson: bool) -> int:
-    return _each(console, names, "closed", client.close, asJson)
+def _close(console: Console, client: Client, names: tuple[str, ...], asJson: bool) -> None:
+    _each(console, names, "closed", client.close, asJson)
 
 
 @clientCommand("Show what the chain knows of an open topic.")
 @options(click.argument("name", metavar="TOPIC"), _AS_JSON)
-def _info(console: Console, client: Client, name: str, asJson: bool) -> int:
+def _info(console: Console, client: Client, name: str, asJson: bool) -> None:
     state = client.state(name)
     if asJson:
         console.say(_jsonText(state))
-        return Exit.GOOD
+        return
     lines = [
         ("topic", quoted(state.topicName)),
         ("events", str(state.sequenceNumber)),
@@ -187,7 +183,6 @@ def _info(console: Console, client: Client, name: str, asJson: bool) -> int:
     ]
     for label, text in lines:
         console.say(f"{label:12}{text}")
-    return Exit.GOOD
 
 
 HELP: Final = "An event is published to an open topic. Patterns of topics are for readers only."

@@ -28,7 +28,7 @@ _IDS: Final = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 @operatorCommand("List webhooks, their errors and what waits.")
 @options(click.argument("ids", metavar="[ID...]", nargs=-1), _AS_JSON)
-def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> int:
+def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) -> None:
     records = [*_records(daemon, ids)]
     if asJson:
         console.sayJson(records)
@@ -36,7 +36,6 @@ def _list(console: Console, daemon: Daemon, ids: tuple[str, ...], asJson: bool) 
         showTable(console, _COLUMNS, map(_cells, records), map(describe, records))
     else:
         console.say("no webhooks")
-    return Exit.GOOD
 
 
 def _records(daemon: Daemon, ids: Sequence[str]) -> Iterator[Mapping[str, Any]]:
@@ -136,7 +135,7 @@ def _overlap(text: str) -> int:
     ),
     _AS_JSON,
 )
-def _rotateKey(console: Console, daemon: Daemon, overlap: int, asJson: bool) -> int:
+def _rotateKey(console: Console, daemon: Daemon, overlap: int, asJson: bool) -> None:
     keys = daemon.call("webhooks/rotateKey", groupId=daemon.group, overlap=overlap)
     lines = [
         f"{each['key']}, certified by event {each['eventId']}"
@@ -144,7 +143,6 @@ def _rotateKey(console: Console, daemon: Daemon, overlap: int, asJson: bool) -> 
         for each in keys
     ]
     showRecord(console, keys, lines, asJson)
-    return Exit.GOOD
 
 
 def describe(record: Mapping[str, Any]) -> str:

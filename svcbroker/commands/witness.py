@@ -388,7 +388,7 @@ def _resume(
     keys: tuple[str, ...],
     path: Path | None,
     asJson: bool,
-) -> int:
+) -> None:
     logs = readLogs(keys, path)
     signed = []
     for each in checkpoints:
@@ -403,7 +403,6 @@ def _resume(
     sizes = {origin: head.size for origin, head in sorted(heads.items())}
     lines = [f"log {origin}: continues from size {size}" for origin, size in sizes.items()]
     showRecord(console, {"sizes": sizes}, lines, asJson)
-    return Exit.GOOD
 
 
 @makeCommand("Show the public key of a witness, as policies have it.")
@@ -412,13 +411,12 @@ def _resume(
     click.option("--ml-dsa", "isMlDsa", is_flag=True, help="Show that of ML-DSA-44."),
     jsonOption(),
 )
-def _key(console: Console, directory: Path, isMlDsa: bool, asJson: bool) -> int:
+def _key(console: Console, directory: Path, isMlDsa: bool, asJson: bool) -> None:
     keys = _open(directory).verifiers
     if isMlDsa and len(keys) == 1:
         raise CommandError("--ml-dsa: this needs cryptography 48 or later")
     key = keys[isMlDsa].text
     showRecord(console, {"key": key}, [key], asJson)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -599,7 +597,7 @@ def _invite(
     genesis: str | None,
     publicUrl: str | None,
     accepted: tuple[str, ...],
-) -> int:
+) -> None:
     witnesses = readAccepted(accepted)
     told = logKey(console, client, genesis)
     executing = ""
@@ -607,7 +605,6 @@ def _invite(
         fields = readFile(genesis) if genesis is not None else client.genesis()
         executing = _EXECUTING.format(url=publicUrl, genesis=json.loads(fields)["chain"])
     console.output.write(invitation(told["origin"], told["key"], executing, witnesses))
-    return Exit.GOOD
 
 
 COMMANDS: Final = (

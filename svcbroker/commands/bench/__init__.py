@@ -131,7 +131,7 @@ def command(
     port: int | None,
     yes: bool,
     asJson: bool,
-) -> int:
+) -> None:
     """Load the broker, and show what came of it."""
     if window is not None and over not in PORTS:
         raise CommandError(f"--window is for {_OWN_PORTS}")
@@ -176,7 +176,7 @@ def command(
     if asJson:
         fields = {"over": over, "connections": connections, "topic": topic, "size": size}
         console.sayJson({**fields, "batch": batch or 1, **found})
-        return Exit.GOOD
+        return
     for label, text in (
         ("events/s", f"{found['rate']:,.0f}"),
         ("p50", f"{found['p50']:.2f} ms"),
@@ -187,7 +187,6 @@ def command(
         console.say(f"{label:12}{text}")
     if measured.clientShare > _BUSY:
         console.warn("this command was as busy as it can be: the broker may be faster")
-    return Exit.GOOD
 
 
 def _ask(console: Console, target: LoadTarget, topic: str) -> None:

@@ -109,7 +109,7 @@ def _owned(endpoint: str, account: Any, gasPrice: int | None, work: Any) -> Any:
     ),
     jsonOption("Print the address in JSON."),
 )
-def _makeAccount(console: Console, file: Path, password: Path | None, asJson: bool) -> int:
+def _makeAccount(console: Console, file: Path, password: Path | None, asJson: bool) -> None:
     _installed()
     try:
         account = operating.Account.create(file, os.urandom, password)
@@ -117,7 +117,6 @@ def _makeAccount(console: Console, file: Path, password: Path | None, asJson: bo
         raise CommandError(f"{error}: it is not overwritten") from None
     address = operating.showAddress(account.address)
     showRecord(console, {"address": address, "key": str(file)}, [address], asJson)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -154,7 +153,7 @@ def _deploy(
     accounts: tuple[bytes, ...],
     gasPrice: int | None,
     asJson: bool,
-) -> int:
+) -> None:
     async def work(owner: ContractOwner) -> tuple[bytes, int]:
         return await owner.deploy(accounts), await owner.rpc.ask(operating.chainIdCall())
 
@@ -176,7 +175,6 @@ def _deploy(
     if not accounts:
         lines.append("No account may submit yet: svcbroker net evm allow.")
     showRecord(console, record, lines, asJson)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -207,7 +205,7 @@ def _allow(
     password: Path | None,
     gasPrice: int | None,
     asJson: bool,
-) -> int:
+) -> None:
     async def work(owner: ContractOwner) -> None:
         await owner.allow(contract, account, isAllowed=not isRemoved)
 
@@ -216,7 +214,6 @@ def _allow(
     address = operating.showAddress(account)
     record = {"account": address, "isAllowed": not isRemoved}
     showRecord(console, record, [f"{address} {said}"], asJson)
-    return Exit.GOOD
 
 
 @makeCommand(

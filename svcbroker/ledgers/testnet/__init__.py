@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ...commands.arguments import Decimal, Whole, jsonOption, makeCommand, options
-from ...commands.terminal import CommandError, Console, Exit, showRecord
+from ...commands.terminal import CommandError, Console, showRecord
 from ...model import TopicRule
 from ..cometbft.enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
 from ..cometbft.enginecommands.networkfiles import HOME_TYPE, TIMEOUTS, TOPICS
@@ -109,7 +109,7 @@ def command(
     timeout: float,
     lay_out_only: bool,
     asJson: bool,
-) -> int:
+) -> None:
     """Lay out the network if it does not exist, and run it."""
     if (base_port or 0) + STRIDE * (nodes or DEFAULT_NODES) > 65536:
         raise CommandError("--base-port: there are no ports above 65535")
@@ -155,10 +155,9 @@ def command(
             commands = [f"{node.name}: {shlex.join(node.command())}" for node in network.nodes]
             units = f"A systemd unit for each node is in {directory}."
             showRecord(console, recordOf(network, chain), [*commands, units], asJson)
-            return Exit.GOOD
+            return
         checkPorts(network)
         runNetwork(network, ledgers, console, timeout, asJson=asJson, chain=chain)
-    return Exit.GOOD
 
 
 def _engine(program: str | None) -> Path:

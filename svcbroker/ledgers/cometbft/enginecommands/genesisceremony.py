@@ -141,7 +141,7 @@ def initCommand(
     timeouts: str,
     topics: TopicRule,
     asJson: bool,
-) -> int:
+) -> None:
     """Make the keys and the join request."""
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine of a network already")
@@ -160,7 +160,6 @@ def initCommand(
         "from all join requests: svcbroker net engine genesis"
     )
     showRecord(console, to_builtins(request), [*describeJoinRequest(request), next], asJson)
-    return Exit.GOOD
 
 
 def describeJoinRequest(request: JoinRequest) -> list[str]:
@@ -208,7 +207,7 @@ def genesisCommand(
     listen: Address | None,
     rpc: Address,
     asJson: bool,
-) -> int:
+) -> None:
     """Assemble the genesis, and lay out the home."""
     if not (home / JOIN_REQUEST_NAME).exists():
         raise CommandError(f"{home} has no {JOIN_REQUEST_NAME}: see svcbroker net engine init")
@@ -245,7 +244,6 @@ def genesisCommand(
         ],
     }
     showRecord(console, record, _describe(record), asJson)
-    return Exit.GOOD
 
 
 def _describe(record: Mapping[str, Any]) -> Iterator[str]:
@@ -279,7 +277,7 @@ def _describe(record: Mapping[str, Any]) -> Iterator[str]:
         help="Write it to a new file. [default: standard output]",
     ),
 )
-def attestCommand(console: Console, home: Path, broker: str, output: Path | None) -> int:
+def attestCommand(console: Console, home: Path, broker: str, output: Path | None) -> None:
     """Sign the attestation."""
     chain = chainOf(home)
     key = hexKey(broker)
@@ -298,7 +296,6 @@ def attestCommand(console: Console, home: Path, broker: str, output: Path | None
         console.say(data.decode("ascii").rstrip("\n"))
     else:
         writeNew(output, data, 0o644)
-    return Exit.GOOD
 
 
 _TRUST = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})")
@@ -365,7 +362,7 @@ def joinCommand(
     servers: tuple[Address, ...],
     trust: tuple[int, bytes] | None,
     asJson: bool,
-) -> int:
+) -> None:
     """Lay out the home."""
     if not requests:
         raise CommandError("the join request of at least one node to connect to is needed")
@@ -403,7 +400,6 @@ def joinCommand(
     lines.append(f"Send {home / JOIN_REQUEST_NAME} to a validator, which attests the broker.")
     trusted = None if sync is None else f"{sync.height}:{sync.hash.hex()}"
     showRecord(console, {**to_builtins(own), "trusted": trusted}, lines, asJson)
-    return Exit.GOOD
 
 
 def _stateSync(

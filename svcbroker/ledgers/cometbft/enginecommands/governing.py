@@ -75,7 +75,7 @@ def proposeCommand(
     added: tuple[str, ...],
     removed: tuple[str, ...],
     asJson: bool,
-) -> int:
+) -> None:
     """Propose the change."""
     if not (added or removed):
         raise CommandError("--add or --remove is needed")
@@ -89,7 +89,6 @@ def proposeCommand(
     )
     writeNew(output, document.encode(), 0o644)
     showChange(console, document, asJson)
-    return Exit.GOOD
 
 
 def readSet(answer: Any) -> ValidatorSet:
@@ -125,14 +124,13 @@ def _keyIn(current: ValidatorSet, text: str) -> bytes:
     """
 )
 @options(FILE, jsonOption())
-def showCommand(console: Console, path: Path, asJson: bool) -> int:
+def showCommand(console: Console, path: Path, asJson: bool) -> None:
     """Show the file."""
     if b'"svcbroker-join-request"' in readBounded(path, MAX_DOCUMENT)[:100]:
         request = loadJoinRequest(path)
         showRecord(console, to_builtins(request), describeJoinRequest(request), asJson)
     else:
         showChange(console, loadChange(path), asJson)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -145,7 +143,7 @@ def showCommand(console: Console, path: Path, asJson: bool) -> int:
     """
 )
 @options(HOME, FILE, jsonOption())
-def signCommand(console: Console, home: Path, path: Path, asJson: bool) -> int:
+def signCommand(console: Console, home: Path, path: Path, asJson: bool) -> None:
     """Sign the change."""
     document = loadChange(path)
     chain = chainOf(home)
@@ -157,7 +155,6 @@ def signCommand(console: Console, home: Path, path: Path, asJson: bool) -> int:
     signed = tried(lambda: document.sign(seedOf(home)))
     writeFile(path, signed.encode())
     showChange(console, signed, asJson)
-    return Exit.GOOD
 
 
 @makeCommand(
@@ -172,12 +169,11 @@ def signCommand(console: Console, home: Path, path: Path, asJson: bool) -> int:
     OUTPUT,
     jsonOption(),
 )
-def mergeCommand(console: Console, files: tuple[Path, ...], output: Path, asJson: bool) -> int:
+def mergeCommand(console: Console, files: tuple[Path, ...], output: Path, asJson: bool) -> None:
     """Merge the copies."""
     merged = tried(lambda: mergeChanges([loadChange(path) for path in files]))
     writeNew(output, merged.encode(), 0o644)
     showChange(console, merged, asJson)
-    return Exit.GOOD
 
 
 @operatorCommand(
@@ -189,7 +185,7 @@ def mergeCommand(console: Console, files: tuple[Path, ...], output: Path, asJson
     """
 )
 @options(DAEMON, FILE, jsonOption("Show the daemon's answer as it is."))
-def submitCommand(console: Console, daemon: Daemon, path: Path, asJson: bool) -> int:
+def submitCommand(console: Console, daemon: Daemon, path: Path, asJson: bool) -> None:
     """Submit the change."""
     change = tried(loadChange(path).toChange)
     answer = daemon.call(
@@ -203,4 +199,3 @@ def submitCommand(console: Console, daemon: Daemon, path: Path, asJson: bool) ->
         *(node["nodeId"] for node in answer["nodes"]),
     ]
     showRecord(console, answer, lines, asJson)
-    return Exit.GOOD
