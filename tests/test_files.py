@@ -15,14 +15,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from svcbroker.access import readAccounts
-from svcbroker.access.authenticators.jwt import readFile as readKeySet
+from svcbroker.access.authenticators.jwt import readKeySet
 from svcbroker.access.authenticators.mosquitto import readPasswords
 from svcbroker.client import AuthorKey, Client
 from svcbroker.client._httpx import makeContext
 from svcbroker.commands.bundle import readRoots
 from svcbroker.commands.clientcommand import Contexts
 from svcbroker.commands.inputs import readPolicy
-from svcbroker.daemon.config import readFile as readConfiguration
+from svcbroker.daemon.config import readSettings
 from svcbroker.daemon.operating import readOperatorFile
 from svcbroker.files import newFile, openFile, readFile, specialKind, writeNew
 from svcbroker.net.pem import readCertificates
@@ -110,7 +110,7 @@ class NamedFileTests(SynchronousTestCase):
             "author": lambda: AuthorKey.read(path),
             "certificates": lambda: readCertificates(path),
             "client": lambda: Client("http://127.0.0.1:1", genesis=path),
-            "configuration": lambda: readConfiguration(path),
+            "configuration": lambda: readSettings(path),
             "contexts": lambda: Contexts.read(path),
             "key set": lambda: readKeySet(path, ["EdDSA"]),
             "operator": lambda: readOperatorFile(directory),

@@ -22,8 +22,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ... import files
 from ...chain import isUsableKey
+from ...files import readFile
 from ...interfaces import (
     AuthenticatorContext,
     IAccountToken,
@@ -151,7 +151,7 @@ class JwtAuthenticator:
     def _readKeys(self) -> Deferred[KeySet]:
         settings = self._settings
         if isinstance(settings.jwks, Path):
-            return self._context.runInThread(readFile, settings.jwks, settings.algorithms)
+            return self._context.runInThread(readKeySet, settings.jwks, settings.algorithms)
         return fetch(self._client, settings.jwks, settings.algorithms)
 
     @asDeferred
@@ -374,14 +374,14 @@ def checkSource(text: str) -> str | Path:
     return text
 
 
-def readFile(path: Path, algorithms: Collection[str]) -> KeySet:
+def readKeySet(path: Path, algorithms: Collection[str]) -> KeySet:
     """
     Read a key set from a file. Blocks.
 
     @raise InvalidDescription: it cannot be used.
     """
     try:
-        return KeySet.parse(files.readFile(path), algorithms)
+        return KeySet.parse(readFile(path), algorithms)
     except OSError as error:
         raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
