@@ -23,7 +23,6 @@ from ...chain import (
     Malformed,
     Transaction,
     accountAddress,
-    bodyCount,
     decodeBody,
     encodeBody,
     proposeBlock,
@@ -40,18 +39,11 @@ MAX_BATCH: Final = 96 * 1024
 MAX_UNPACKED: Final = 2 * 1024 * 1024
 """The most bytes of a batch's transactions: a packed batch may be a thousand times as small."""
 
-MAX_TRANSACTIONS: Final = 1000
-"""
-The most transactions of a batch, and of a block: to execute a block is one turn of the reactor.
-"""
-
 BLOCK_BYTES: Final = 2 * MAX_UNPACKED
-"""The most bytes of a block's transactions."""
-
-BLOCK_BATCHES: Final = 256
 """
-The most batches of a block, those that are refused included. Where a block of the chain has more
-batches, bytes or transactions, it becomes several blocks of ours.
+The most bytes of a block's transactions. Where a block of the chain has more, it becomes several
+blocks of ours. Brokers of all versions find the same blocks in the same logs, so neither this nor
+what is refused can change.
 """
 
 NEWEST: Final = 3
@@ -121,7 +113,7 @@ def unpackBatch(chain: bytes, batch: LoggedBatch) -> UnpackedBatch:
         raise Malformed("this is not a batch of this chain")
     if form == _PACKED:
         data = _inflate(data)
-    if len(data) > MAX_UNPACKED or bodyCount(data) > MAX_TRANSACTIONS:
+    if len(data) > MAX_UNPACKED:
         raise Malformed("the batch is too large")
     transactions = decodeBody(data)
     sender = senderOf(chain, batch.sender)
@@ -193,16 +185,13 @@ async def executeBlock(
     """
     draft, size = BlockDraft(state, newest=NEWEST), 0
     refused: list[tuple[LoggedBatch, str]] = []
-    for index, batch in enumerate(block.batches[:BLOCK_BATCHES]):
+    for index, batch in enumerate(block.batches):
         if index:
             # A small batch may be packed so that reading it takes some milliseconds.
             await turn()
         try:
             unpacked = unpackBatch(state.chain, batch)
-            count = len(draft.transactions) + len(unpacked.transactions)
-            if draft.transactions and (
-                size + unpacked.size > BLOCK_BYTES or count > MAX_TRANSACTIONS
-            ):
+            if draft.transactions and size + unpacked.size > BLOCK_BYTES:
                 break
             draft.add(unpacked)
             size += unpacked.size

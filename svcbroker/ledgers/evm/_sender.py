@@ -28,7 +28,7 @@ from .._jsonrpc import RpcCall
 from ..replicated import OVERTAKEN, PendingTransactions
 from ._contract import allowedCall, submitCall
 from ._ethereum import WORD, Account, SignedTransaction, keccak256, showAddress
-from ._evmbatch import MAX_BATCH, MAX_TRANSACTIONS, MAX_UNPACKED, packBatch
+from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
 from ._evmrpc import (
     EvmError,
     EvmRpc,
@@ -103,6 +103,9 @@ class Journal:
     def _path(self, nonce: int) -> Path:
         return self._directory / f"{nonce:020d}{_SUFFIX}"
 
+
+BATCH_COUNT: Final = 1000
+"""The most transactions in a batch: to read and to execute one is a turn of the reactor."""
 
 MAX_GAS: Final = 15_000_000
 """The most gas of a transaction. Newer chains have a bound of 2**24."""
@@ -366,7 +369,7 @@ class Sender:
         if other:
             data = other
         else:
-            chosen = self._pending.take(self._batchBytes, MAX_TRANSACTIONS)
+            chosen = self._pending.take(self._batchBytes, BATCH_COUNT)
             hashes = {each.hash for each in chosen}
             batch = self._packed(chosen)
             if batch is None:

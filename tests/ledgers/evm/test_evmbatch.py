@@ -17,8 +17,6 @@ from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.evm import _evmbatch, checkInstalled
 from svcbroker.ledgers.evm._contract import LoggedBatch, LogState
 from svcbroker.ledgers.evm._evmbatch import (
-    BLOCK_BATCHES,
-    MAX_TRANSACTIONS,
     MAX_UNPACKED,
     BatchBlock,
     EvmExecution,
@@ -102,8 +100,6 @@ class BatchTests(SynchronousTestCase):
         packed = zlib.compressobj(9, zlib.DEFLATED, -15)
         bomb = packed.compress(bytes(MAX_UNPACKED + 1)) + packed.flush()
         self.assertLess(len(bomb), 4000)
-        event = PublishEvent(topic="t", content=b"x")
-        many = self.made([event] * (MAX_TRANSACTIONS + 1), ACCOUNT)
         for data, account in (
             (good.data, OTHER),
             (b"", ACCOUNT),
@@ -114,7 +110,6 @@ class BatchTests(SynchronousTestCase):
             (b"\x02" + self.chain + bomb, ACCOUNT),
             (b"\x02" + self.chain + b"no deflate", ACCOUNT),
             (packBatch(self.chain, []), ACCOUNT),
-            (packBatch(self.chain, many), ACCOUNT),
         ):
             with self.assertRaises(Malformed):
                 unpackBatch(self.chain, LoggedBatch(1, account, data))
@@ -172,18 +167,17 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual([each.place.count for each in made], [3, 5, 6])
         self.assertEqual([each.candidate.header.height for each in made], [1, 2, 3])
 
-    def test_manyTransactionsBecomeSeveralBlocks(self) -> None:
-        """A block has a bounded number of transactions, and of batches whatever they are, so that
-        executing it is a short turn; each further batch of a block is read in a turn of its own."""
-        self.execute(self.batch(OpenTopic(topic="t")))
-        events = [PublishEvent(topic="t", content=b"x")] * (MAX_TRANSACTIONS // 2)
-        made = self.execute(*[self.batch(*events) for _ in range(5)])
-        counts = [len(each.candidate.transactions) for each in made]
-        self.assertEqual(counts, [MAX_TRANSACTIONS, MAX_TRANSACTIONS, MAX_TRANSACTIONS // 2])
-        # A batch that is too much for one block is read again for the next.
-        self.assertEqual(self.turns, 2 + 2)
-        junk = [self.logged(b"junk") for _ in range(BLOCK_BATCHES + 1)]
-        self.assertEqual([len(each.refused) for each in self.execute(*junk)], [BLOCK_BATCHES, 1])
+    def test_batchesOfEveryVersionBecomeTheSameBlocks(self) -> None:
+        """Earlier versions sent batches of 2,000 transactions. However many a block has, of all
+        versions the same blocks are found; each further batch of a block is read in a turn of its
+        own."""
+        events = [PublishEvent(topic="t", content=b"x")] * 1999
+        first = self.batch(OpenTopic(topic="t"), *events)
+        junk = [self.logged(b"junk") for _ in range(300)]
+        made = self.execute(first, *junk, self.batch(*events))
+        self.assertEqual([len(each.candidate.transactions) for each in made], [3999])
+        self.assertEqual([len(each.refused) for each in made], [300])
+        self.assertEqual(self.turns, 301)
 
     def test_topicsThatShareIdsAreInBlocksOfTheirOwn(self) -> None:
         """Two topics whose events would have the same ids come into two blocks."""
