@@ -75,7 +75,6 @@ class FreedTests(TestCase):
     """
 
     def setUp(self) -> None:
-        gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
         self.made: list[Callable[[], Any]] = []

@@ -4,17 +4,25 @@ Chromium, driven by the DevTools protocol over its pipe.
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import json
 import os
+import shutil
+import signal
+import tempfile
 from base64 import b64decode
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.protocol import ProcessProtocol
+from twisted.internet.fdesc import readFromFD
+from twisted.internet.interfaces import IReadDescriptor
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from tests.functional.daemon import TIMEOUT, reactor
 from tests.needed import neededProgram
@@ -23,14 +31,63 @@ _KEYS: Final = {"Tab": ("Tab", 9, ""), "Enter": ("Enter", 13, "\r"), "Space": ("
 _INTERVAL: Final = 0.05
 _TO_BROWSER, _FROM_BROWSER = 3, 4
 
+_ids = count(1)
+
 
 class PageError(Exception):
     """A command of the protocol, or a script in the page, has failed."""
 
 
-class Chromium(ProcessProtocol):
+class _Process:
     """
-    A browser with one page.
+    A process of Chromium, which ends with this one. The reactor does not know it, for it outlives
+    tests.
+
+    @ivar commands: where the protocol's commands are written.
+    @ivar answers: where answers and events are read.
+    @ivar unread: the begin of a message.
+    """
+
+    def __init__(self, program: str) -> None:
+        profile = tempfile.mkdtemp(prefix="svcbroker-chromium-")
+        atexit.register(shutil.rmtree, profile, ignore_errors=True)
+        arguments = [
+            *(program, "--headless", "--no-sandbox", "--disable-dev-shm-usage"),
+            *("--remote-debugging-pipe", "--no-first-run", f"--user-data-dir={profile}"),
+            *("--lang=en", "about:blank"),
+        ]
+        (theirs, self.commands), (self.answers, ours) = os.pipe(), os.pipe()
+        # Above the numbers that they get in the browser.
+        ends = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 10) for each in (theirs, ours)]
+        files: list[Any] = [
+            (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)
+        ]
+        files += [(os.POSIX_SPAWN_DUP2, ends[0], _TO_BROWSER)]
+        files += [(os.POSIX_SPAWN_DUP2, ends[1], _FROM_BROWSER)]
+        environment = {**os.environ, "LANGUAGE": "en"}
+        pid = os.posix_spawn(program, arguments, environment, file_actions=files)
+        for each in (theirs, ours, *ends):
+            os.close(each)
+        os.set_blocking(self.answers, False)
+        self.unread = b""
+
+        def end() -> None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+        atexit.register(end)
+
+
+@cache
+def _process(program: str) -> _Process:
+    """The browser of all tests of this process: its start takes longer than most pages."""
+    return _Process(program)
+
+
+@implementer(IReadDescriptor)
+class Chromium:
+    """
+    A browser with one page, whose cookies, storage and cache no other one has.
 
     @ivar problems: what the page has logged as errors: violations of its policy, scripts that
         failed, answers with an error status.
@@ -38,64 +95,78 @@ class Chromium(ProcessProtocol):
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        self.ended: Deferred[None] = Deferred()
-        self._ids = count(1)
-        self._unread = b""
         self._waiting: dict[int, Deferred[Any]] = {}
         self._session = ""
         self._loaded: Deferred[None] = Deferred()
         self._dialog: Deferred[None] = Deferred()
 
-    async def start(self, profile: Path) -> None:
+    async def start(self) -> None:
         """
         Start it.
 
         @raise SkipTest: it is not installed.
         """
-        program = neededProgram("chromium")
-        self.process = reactor.spawnProcess(
-            self,
-            program,
-            [
-                *(program, "--headless", "--no-sandbox", "--disable-dev-shm-usage"),
-                *("--remote-debugging-pipe", "--no-first-run", f"--user-data-dir={profile}"),
-                *("--lang=en", "about:blank"),
-            ],
-            env={**os.environ, "LANGUAGE": "en"},
-            childFDs={0: "w", 1: "r", 2: "r", _TO_BROWSER: "w", _FROM_BROWSER: "r"},
+        self._process = _process(neededProgram("chromium"))
+        reactor.addReader(self)
+        made = await self.command("Target.createBrowserContext")
+        self._context: str = made["browserContextId"]
+        page = await self.command(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
         )
-        while not (pages := await self._pages()):
-            await deferLater(reactor, _INTERVAL)
-        attached = await self.command("Target.attachToTarget", targetId=pages[0], flatten=True)
+        attached = await self.command(
+            "Target.attachToTarget", targetId=page["targetId"], flatten=True
+        )
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.command(f"{domain}.enable")
 
-    async def _pages(self) -> list[str]:
-        targets = await self.command("Target.getTargets")
-        return [each["targetId"] for each in targets["targetInfos"] if each["type"] == "page"]
-
     def stop(self) -> Deferred[None]:
-        """End it."""
-        self.process.signalProcess("KILL")
-        return self.ended
+        """Close its page, and forget what that has stored."""
+        return Deferred.fromCoroutine(self._stop())
 
-    def childDataReceived(self, childFD: int, data: bytes) -> None:
-        if childFD == _FROM_BROWSER:
-            *messages, self._unread = (self._unread + data).split(b"\0")
-            for message in messages:
-                self._received(json.loads(message))
+    async def _stop(self) -> None:
+        self._session = ""
+        try:
+            await self.command("Target.disposeBrowserContext", browserContextId=self._context)
+        finally:
+            reactor.removeReader(self)
 
-    def processEnded(self, reason: Failure) -> None:
-        self.ended.callback(None)
+    def logPrefix(self) -> str:
+        """See C{IReadDescriptor}."""
+        return "Chromium"
+
+    def fileno(self) -> int:
+        """See C{IReadDescriptor}."""
+        return self._process.answers
+
+    def doRead(self) -> Any:
+        """See C{IReadDescriptor}."""
+        return readFromFD(self._process.answers, self._read)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """The browser has ended. See C{IReadDescriptor}."""
+        _process.cache_clear()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            each.errback(reason)
+
+    def _read(self, data: bytes) -> None:
+        *messages, self._process.unread = (self._process.unread + data).split(b"\0")
+        for message in messages:
+            self._received(json.loads(message))
 
     def _received(self, message: dict[str, Any]) -> None:
         if "id" in message:
-            waiting = self._waiting.pop(message["id"])
+            # A page that is gone may have been asked.
+            waiting = self._waiting.pop(message["id"], None)
+            if waiting is None:
+                return
             if "error" in message:
                 waiting.errback(PageError(message["error"]["message"]))
             else:
                 waiting.callback(message["result"])
+        elif message.get("sessionId") != self._session:
+            return
         elif message["method"] == "Page.loadEventFired":
             if not self._loaded.called:
                 self._loaded.callback(None)
@@ -112,13 +183,15 @@ class Chromium(ProcessProtocol):
 
     async def command(self, method: str, **parameters: Any) -> Any:
         """The result of a command of the protocol."""
-        number = next(self._ids)
+        number = next(_ids)
         message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         answer: Deferred[Any] = Deferred()
         self._waiting[number] = answer
-        self.process.writeToChild(_TO_BROWSER, json.dumps(message).encode() + b"\0")
+        unsent = json.dumps(message).encode() + b"\0"
+        while unsent:
+            unsent = unsent[os.write(self._process.commands, unsent) :]
         return await answer.addTimeout(TIMEOUT, reactor)
 
     async def open(self, url: str) -> None:

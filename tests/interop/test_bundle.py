@@ -104,7 +104,7 @@ class PageTests(DaemonTestCase):
     async def open(self, made: Bundle | None = None) -> None:
         """Open that of a bundle."""
         self.browser = Chromium()
-        await self.browser.start(self.root / "profile")
+        await self.browser.start()
         self.addCleanup(self.browser.stop)
         self.data = (made or bundle()).encode()
         page = self.root / "verify.html"

@@ -55,7 +55,7 @@ class DemoTests(ConsoleTestCase):
         found = await self.daemon.protocol.waitFor(told)
         self.daemon.base, password = found[1], found[2]
         browser = self.browser = Chromium()
-        await browser.start(self.root / "profile")
+        await browser.start()
         self.addCleanup(browser.stop)
         await browser.open(f"{self.daemon.base}/console")
         await browser.waitFor("document.activeElement.name === 'name'")

@@ -61,7 +61,7 @@ class PictureTests(test_story.StoryTests):
     async def startBrowser(self) -> Chromium:
         """A browser."""
         browser = Chromium()
-        await browser.start(self.root / "profile")
+        await browser.start()
         self.addCleanup(browser.stop)
         return browser
 
