@@ -135,15 +135,13 @@ class FrameAnswers:
             yield answer
 
 
-@frozen
-class Write:
+class Write(Struct, frozen=True):
     """Send bytes to the client."""
 
     data: bytes
 
 
-@frozen
-class Proceed:
+class Proceed(Struct, frozen=True):
     """Call C{StompSession.resumeFrames} in a while: there may be more frames, or messages."""
 
 
@@ -161,8 +159,7 @@ class LogInAccount:
     passcode: str | None = field(repr=False)
 
 
-@frozen
-class PublishEvents:
+class PublishEvents(Struct, frozen=True):
     """
     Publish events, in their order and after all that was to be published before; what comes of
     one is nothing to the others. Answered by C{StompSession.publishedEach}.
@@ -174,8 +171,7 @@ class PublishEvents:
     publications: list[Publication]
 
 
-@frozen
-class PublishAll:
+class PublishAll(Struct, frozen=True):
     """
     Publish events in order, if all their topics are there; otherwise none. Answered by
     C{StompSession.published} or C{failed}; C{StompSession.proceed} tells that they are under way.
@@ -185,8 +181,7 @@ class PublishAll:
     publications: Sequence[Publication]
 
 
-@frozen
-class OpenSubscription:
+class OpenSubscription(Struct, frozen=True):
     """
     Request a subscription. Answered by C{StompSession.subscribed} or C{failed}. All that the client
     has published before it is answered.
@@ -199,30 +194,26 @@ class OpenSubscription:
     request: SubscribeRequest
 
 
-@frozen
-class Resume:
+class Resume(Struct, frozen=True):
     """Let a subscription's events flow."""
 
     number: int
 
 
-@frozen
-class Pause:
+class Pause(Struct, frozen=True):
     """Let no more of a subscription's events flow."""
 
     number: int
 
 
-@frozen
-class Acknowledge:
+class Acknowledge(Struct, frozen=True):
     """The client has got these events of a subscription for good."""
 
     number: int
     events: Sequence[Event]
 
 
-@frozen
-class EndSubscription:
+class EndSubscription(Struct, frozen=True):
     """
     End a subscription.
 
@@ -233,8 +224,7 @@ class EndSubscription:
     isForgotten: bool
 
 
-@frozen
-class Close:
+class Close(Struct, frozen=True):
     """
     Close the connection, and end whatever subscriptions there are.
 
