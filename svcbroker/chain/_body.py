@@ -29,6 +29,9 @@ _U32_CODE: Final = next(code for code in "IL" if array(code).itemsize == U32.siz
 
 _RECEIPT = struct.Struct(">BQ")
 
+# Hot path: a look into a table takes a fifth of the time of a call of the enumeration.
+_EXECUTIONS: Final = {execution.value: execution for execution in Execution}
+
 RECEIPT_SIZE = _RECEIPT.size
 """Bytes of one encoded receipt."""
 
@@ -105,8 +108,7 @@ def decodeBody(body: bytes, mayBeErased: bool = False) -> Sequence[Transaction]:
     offsets = decodeTable(body)
     if offsets[-1] != len(body):
         raise Malformed("the body is not as long as it says")
-    decode = Transaction.decode
-    return [decode(body[start:end], mayBeErased) for start, end in pairwise(offsets)]
+    return Transaction.decodeAll(body, offsets, mayBeErased)
 
 
 class BodyTable:
@@ -201,10 +203,10 @@ def decodeReceipts(data: bytes) -> Sequence[TransactionReceipt]:
         raise Malformed("the receipts end early")
     try:
         return [
-            TransactionReceipt(Execution(execution), sequence)
+            TransactionReceipt(_EXECUTIONS[execution], sequence)
             for execution, sequence in _RECEIPT.iter_unpack(data)
         ]
-    except ValueError:
+    except KeyError:
         raise Malformed("an execution is not known") from None
 
 

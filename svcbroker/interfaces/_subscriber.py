@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from attrs import Factory, frozen
+from msgspec import Struct
 from zope.interface import Attribute, Interface
 
 from ..errors import BrokerError
@@ -20,8 +20,7 @@ from ..model import Event, Position, SubscribeRequest
 T = TypeVar("T")
 
 
-@frozen(eq=False)
-class Batch:
+class Batch(Struct, frozen=True, eq=False):
     """
     Some events of one block, in order. All subscriptions with the same filters are given the
     same batch, so what one of them encodes serves all of them.
@@ -32,7 +31,7 @@ class Batch:
 
     events: Sequence[Event]
     timestamp: int
-    _encoded: dict[Hashable, object] = Factory(dict)
+    _encoded: dict[Hashable, object] = {}
 
     def encoded(self, key: Hashable, encode: Callable[[Sequence[Event]], T]) -> T:
         """

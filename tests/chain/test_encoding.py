@@ -5,6 +5,7 @@ Every decoder takes exactly what its encoder makes, and says L{Malformed} to the
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TypeVar
 
 from hypothesis import given
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import (
     MAX_HEAD_SIZE,
     MAX_VALIDATORS,
+    SALT_SIZE,
     Certificate,
     Genesis,
     Header,
@@ -37,7 +39,18 @@ from svcbroker.model._events import MAX_EXTENSIONS_SIZE
 
 from . import reference
 from .reference import VECTORS, Sent
-from .support import GENESIS, few, headerOf, mutated, numbers, sents, transactionOf
+from .support import (
+    GENESIS,
+    extensionKeys,
+    few,
+    headerOf,
+    mutated,
+    names,
+    numbers,
+    sents,
+    texts,
+    transactionOf,
+)
 
 T = TypeVar("T")
 
@@ -155,6 +168,46 @@ class DecoderTests(SynchronousTestCase):
         """Bodies."""
         values = st.lists(sents().map(transactionOf), max_size=4)
         self.check(values, bodyOf, lambda data: list(decodeBody(data)))
+
+    def test_bodyOfSimilarPublishesRoundTrip(self) -> None:
+        """Bodies of publishes that differ in their contents alone, which are read together."""
+        extensions = st.dictionaries(extensionKeys, texts, max_size=2)
+        values = st.builds(
+            lambda name, contents, extensions: Transaction.publishes(
+                bytes(20), 1, 2, name, contents, extensions, bytes(SALT_SIZE * len(contents))
+            ),
+            names,
+            st.lists(st.binary(max_size=9), min_size=2, max_size=4),
+            extensions,
+        )
+        self.check(values, bodyOf, lambda data: list(decodeBody(data)))
+
+    def test_similarPublishesAreReadAsAlone(self) -> None:
+        """A body with any bit changed is read, or refused, as its transactions are one by one."""
+        contents = [b"first", b"second", b""]
+        body = bodyOf(
+            Transaction.publishes(bytes(20), 1, 2, "t", contents, {"svc-a": "b"}, bytes(96))
+        )
+
+        def readEach(data: bytes) -> list[Transaction] | str:
+            offsets = decodeTable(data)
+            try:
+                return [Transaction.decode(data[a:b], True) for a, b in pairwise(offsets)]
+            except Malformed as error:
+                return str(error)
+
+        def readAll(data: bytes) -> list[Transaction] | str:
+            try:
+                return list(decodeBody(data, mayBeErased=True))
+            except Malformed as error:
+                return str(error)
+
+        for at in range(tableSize(len(contents)), len(body)):
+            for bit in range(8):
+                changed = bytearray(body)
+                changed[at] ^= 1 << bit
+                data = bytes(changed)
+                self.assertEqual(readAll(data), readEach(data), f"byte {at}, bit {bit}")
 
     def test_receiptsRoundTrip(self) -> None:
         """Receipts."""

@@ -156,14 +156,17 @@ class Dispatcher(Generic[M]):
             if not any(both):
                 continue
             batches = _batchesOf(matching, timestamp, isSmall=isSmall)
-            readable = _Readable(matching, batches)
+            readable: _Readable | None = None
             for receivers in both:
                 for receiver in tuple(receivers):
-                    if receiver in receivers:
-                        if receiver.principal.isEverything:
-                            yield receiver, batches
-                        elif theirs := readable.by(receiver):
-                            yield receiver, theirs
+                    if receiver not in receivers:
+                        continue
+                    if receiver.principal.isEverything:
+                        yield receiver, batches
+                        continue
+                    readable = readable or _Readable(matching, batches)
+                    if theirs := readable.by(receiver):
+                        yield receiver, theirs
         if len(merging) > 1:
             yield from self._offersToMergers(found, merging, timestamp, isSmall=isSmall)
 
@@ -255,12 +258,17 @@ def _readable(
     return tuple(inBatches(theirs, batches[0].timestamp))
 
 
-def inBatches(events: Sequence[Event], timestamp: int) -> Iterator[Batch]:
+def inBatches(events: Sequence[Event], timestamp: int, size: int | None = None) -> Iterator[Batch]:
     """
     Events of a block in batches of bounded size.
 
     @param timestamp: the block's time.
+    @param size: their L{eventSize} together or more, where it is known.
     """
+    isSmall = size is not None and size <= MAX_BATCH_BYTES and len(events) <= MAX_BATCH_EVENTS
+    if events and isSmall:
+        yield Batch(events, timestamp)
+        return
     batch: list[Event] = []
     size = 0
     for event in events:

@@ -182,14 +182,25 @@ class Follower:
         return block
 
     def _keep(self, block: Block, size: int) -> None:
-        size += len(block.events) * _EVENT_BYTES
         replaced = self._cache.pop(block.height, None)
-        self._cached += size - (replaced[1] if replaced else 0)
+        if replaced is not None:
+            self._cached -= _weight(*replaced)
+        self._cached += _weight(block, size)
         self._cache[block.height] = (block, size)
         while self._cached > CACHED_BYTES:
             probe("follower: block dropped from the cache")
-            _, (_, dropped) = self._cache.popitem(last=False)
-            self._cached -= dropped
+            _, dropped = self._cache.popitem(last=False)
+            self._cached -= _weight(*dropped)
+
+    def sizeOf(self, block: Block) -> int | None:
+        """The sum of the L{eventSize} of a block's events, where it was read lately."""
+        kept = self._cache.get(block.height)
+        return None if kept is None else kept[1]
+
+
+def _weight(block: Block, size: int) -> int:
+    """The bytes of memory of a block, about, given the sum of the L{eventSize} of its events."""
+    return size + len(block.events) * _EVENT_BYTES
 
 
 class HistoryTurns:
@@ -262,6 +273,9 @@ class BlockHistory(Protocol):
 
     def readBlock(self, height: int) -> Deferred[Block]:
         """Read a block."""
+
+    def sizeOf(self, block: Block) -> int | None:
+        """The size of what was read, where it is known."""
 
 
 class Walker(Receiver, Protocol):
@@ -357,9 +371,10 @@ class Walks:
         del self._walks[block.height]
         # An event may concern every walker, so there is a bound for both together.
         count = max(1, MAX_MATCHES // max(1, walk.dispatcher.audienceCount))
+        size = self._history.sizeOf(block)
         for start in range(0, len(block.events), count):
             events = block.events[start : start + count]
-            for walker, batches in walk.dispatcher.offers(events, block.timestamp):
+            for walker, batches in walk.dispatcher.offers(events, block.timestamp, size):
                 if self._turns.isOver:
                     await self._turns.turn()
                     if not walker.follows(walk):
@@ -400,7 +415,7 @@ class LogHistory:
         """
         self._follower = follower
         self._topics = topics
-        self._heights: deque[int] = deque()
+        self._heights: list[int] = []
         self._known = 0
 
     async def step(
@@ -429,7 +444,8 @@ class LogHistory:
                 and wants(event)
                 and (not skip or event.position not in skip)
             ]
-            batch = next(inBatches(events, block.timestamp), None)
+            size = self._follower.sizeOf(block)
+            batch = next(inBatches(events, block.timestamp, size), None)
             if batch is not None:
                 rest = len(events) > len(batch.events)
                 end = batch.events[-1].position if rest else Position(height + 1, -1)
@@ -447,7 +463,7 @@ class LogHistory:
         if self._topics is None:
             return height
         while self._heights and self._heights[0] < height:
-            self._heights.popleft()
+            del self._heights[0]
         if not self._heights and self._known <= last:
             first = max(height, self._known)
             found = await self._follower.ledger.findBlocks(self._topics, first, _HEIGHTS_AHEAD)

@@ -347,6 +347,10 @@ class FilterSet:
 
     def matches(self, topic: str) -> bool:
         """Whether any of them matches a topic."""
+        if topic in self.filters:
+            return True
+        if not self._patterns:
+            return False
         if len(self.filters) <= _FEW:
             return any(filterMatches(filter, topic) for filter in self.filters)
         if self._trie is None:

@@ -40,6 +40,7 @@ from ...operations import (
 )
 from .fields import (
     NO_PROPERTIES,
+    U16,
     MqttError,
     Properties,
     ProtocolError,
@@ -150,7 +151,8 @@ T = TypeVar("T")
 RETAIN: Final = "svc-retain"
 ENVELOPE: Final = "svc-mqtt"
 EVENT_ID: Final = "svc-eventId"
-_OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID, *RESERVED_NAMES})
+_BROKER_EXTENSIONS: Final = frozenset({RETAIN, ENVELOPE})
+_OURS: Final = frozenset({*_BROKER_EXTENSIONS, EVENT_ID, *RESERVED_NAMES})
 
 _QOS_OF_OTHERS: Final = 2
 _MILLISECONDS: Final = 1000
@@ -490,28 +492,51 @@ def messageOf(
 
 def withoutEventId(message: MqttMessage) -> MqttMessage:
     """A message as its publisher sent it, without the property that the broker adds."""
-    added = Properties(userProperties=((EVENT_ID, str(message.event.eventId)),))
-    before, _, behind = message.properties.rpartition(withoutLength(encodeProperties(added)))
+    before, _, behind = message.properties.rpartition(_encodeEventId(message.event))
     return msgspec.structs.replace(message, properties=before + behind)
+
+
+_EVENT_ID_NAME: Final = b"\x26" + encodeText(EVENT_ID)
+
+
+def _encodeEventId(event: Event) -> bytes:
+    text = str(event.eventId).encode("ascii")
+    return _EVENT_ID_NAME + U16.pack(len(text)) + text
 
 
 def _encodeProperties(
     event: Event, envelope: MessageEnvelope, content: CloudEventContent | None
 ) -> bytes:
+    if content is not None:
+        return _encodeShared(envelope, content.userProperties, content)
+    extensions = event.extensions
+    if extensions.keys() <= _BROKER_EXTENSIONS and event.author is None and not event.isErased:
+        # Hot path.
+        shared = _encodeEnvelope(extensions.get(ENVELOPE))
+    else:
+        named = (*_userProperties(event, envelope), *eventHeaders(event).items())
+        shared = _encodeShared(envelope, named)
+    return shared + _encodeEventId(event)
+
+
+@lru_cache(maxsize=256)
+def _encodeEnvelope(text: str | None) -> bytes:
+    """The properties of messages with this envelope and without extensions of their own."""
+    envelope = _NO_ENVELOPE if text is None else _readEnvelope(text)
+    named = [each for each in envelope.u if not isinstance(each, str) and each[0] not in _OURS]
+    return _encodeShared(envelope, tuple(named))
+
+
+def _encodeShared(
+    envelope: MessageEnvelope,
+    userProperties: tuple[tuple[str, str], ...],
+    content: CloudEventContent | None = None,
+) -> bytes:
+    """Encode the properties of a message, apart from its event id and their length."""
     indicator = None if envelope.f is UNSET else envelope.f
     contentType = None if envelope.t is UNSET else envelope.t
-    userProperties: tuple[tuple[str, str], ...] = ()
     if content is not None:
         indicator, contentType = content.indicator, content.contentType
-        userProperties = content.userProperties
-    elif envelope.v or event.extensions or event.author is not None or event.isErased:
-        userProperties = (
-            *_userProperties(event, envelope),
-            *eventHeaders(event).items(),
-            (EVENT_ID, str(event.eventId)),
-        )
-    else:
-        userProperties = ((EVENT_ID, str(event.eventId)),)
     encoded = encodeProperties(
         Properties(
             payloadFormatIndicator=indicator,
