@@ -4,6 +4,7 @@ Addresses as people and the interface write them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv6Address as IPv6
 from ipaddress import ip_address, ip_network
 from typing import Final
@@ -49,9 +50,11 @@ def ownerKey(account: str, peer: str) -> str:
     return storedKey(account, "" if account else ownerOf(peer))
 
 
+@lru_cache(maxsize=4096)
 def storedKey(account: str, address: str) -> str:
     """
-    The key of a stored owner, as L{ownerKey} makes it.
+    The key of a stored owner, as L{ownerKey} makes it. Each connection keeps it several times, so
+    it is one object for all of them.
 
     @param address: the client's address, as L{ownerOf} gives it.
     """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
@@ -27,6 +28,9 @@ STEPS_A_TURN = 16
 
 SUBSCRIPTION_BYTES = 4 * 1024
 """The bytes of memory of a live subscription beside its filters, about."""
+
+
+_NOTHING: Final = frozenset[Position]()
 
 
 @implementer(ISubscription)
@@ -86,7 +90,7 @@ class LogSubscription:
         self._turn: Deferred[None] | None = None
 
         self._cursor = start.position
-        self._skip = frozenset(start.acknowledged)
+        self._skip = frozenset(start.acknowledged) or _NOTHING
         self._feed: Follower | Walk | None = None
         self._isFlowing = False
         self._isClosed = False
@@ -295,7 +299,7 @@ class LogSubscription:
 
     def _goLiveIfThere(self) -> None:
         if self._feed is None and self._cursor.height > self._follower.height:
-            self._skip = frozenset()
+            self._skip = _NOTHING
             self._enter(self._follower)
             if self._wentLive is not None:
                 self._wentLive()

@@ -71,7 +71,8 @@ def canonicalId(asked: str) -> str:
         raise SubscriptionIdInvalid() from None
     if len(asked) != len(canonical):
         raise SubscriptionIdInvalid()
-    return canonical
+    # Who asks keeps it, too: most have a canonical one, which is one object then.
+    return asked if asked == canonical else canonical
 
 
 GATHER = 0.025

@@ -4,9 +4,9 @@ The server's end of one network connection: handles packets, without a transport
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -96,7 +96,7 @@ class MqttConnection:
         self._version = MQTT_311
         # The most bytes of a packet that the client accepts.
         self._largest = UNBOUNDED
-        self._backlog: deque[Arrival] = deque()
+        self._backlog: list[Arrival] = []
         self._isWaiting = False
         self._isInputEnded = False
         self._isClosed = False
@@ -111,7 +111,6 @@ class MqttConnection:
         self._keepAlive = NEVER
         self._silence = LazyTimer(context.clock, self._tooSilent)
         self._silence.start(context.settings.connectTimeout)
-        self._handlers: dict[type, Callable[[Any], None]] = {Connect: self._connect}
 
     # Events of the transport.
 
@@ -187,12 +186,12 @@ class MqttConnection:
 
     def _handle(self, packets: Sequence[Arrival]) -> None:
         for number, packet in enumerate(packets):
-            handler = self._handlers.get(type(packet))
-            if handler is None:
+            find = (_FIRST if self.session is None else _HANDLERS).get(type(packet))
+            if find is None:
                 self._violated(outOfPlace(packet, self.session is not None))
                 return
             try:
-                handler(packet)
+                find(self)(packet)
             except MqttError as error:
                 self._violated(error)
                 return
@@ -224,7 +223,7 @@ class MqttConnection:
 
     async def _nextTurn(self, events: int = 1, *packets: Publishes, isWrite: bool = True) -> None:
         await self._wire.turn(events, isWrite=isWrite)
-        self._backlog.extendleft(packets)
+        self._backlog[:0] = packets
 
     def _waitFor(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
         """Handle no other packet before this is done."""
@@ -241,7 +240,7 @@ class MqttConnection:
         self._isWaiting = False
         if self._isClosed:
             return
-        packets, self._backlog = list(self._backlog), deque()
+        packets, self._backlog = self._backlog, []
         self._handle(packets)
         self._read()
         self._afterPackets()
@@ -332,7 +331,6 @@ class MqttConnection:
             wire=self._wire,
             failed=self._failed,
         )
-        self._handlers = self._sessionHandlers(self._delivery, self._receiving)
         self._startKeepAlive(handshake.keepAlive)
         # [MQTT-3.1.4-4] [MQTT-3.2.2-1] [MQTT-3.2.2-2] [MQTT5-3.1.4-5] [MQTT5-3.2.2-2]
         # [MQTT5-3.2.2-3]
@@ -354,24 +352,6 @@ class MqttConnection:
 
     # PUBLISH.
 
-    def _sessionHandlers(
-        self, delivery: Delivery, receiving: Receiving
-    ) -> dict[type, Callable[[Any], None]]:
-        return {
-            Publishes: self._publish,
-            Puback: delivery.puback,
-            Pubacks: delivery.pubacks,
-            Pubrec: delivery.pubrec,
-            Pubrel: receiving.pubrel,
-            Pubrels: receiving.pubrels,
-            Pubcomp: delivery.pubcomp,
-            Subscribe: self._subscribe,
-            Unsubscribe: self._unsubscribe,
-            Pingreq: self._pingreq,
-            Disconnect: self._disconnect,
-            Auth: self._auth,
-        }
-
     def _publish(self, packets: Publishes) -> None:
         assert self._receiving is not None
         events = self._receiving.unanswered + packets.count
@@ -389,7 +369,7 @@ class MqttConnection:
 
     async def _wait(self, delay: float, *packets: Publishes) -> None:
         await deferLater(self._context.clock, delay)
-        self._backlog.extendleft(packets)
+        self._backlog[:0] = packets
 
     # SUBSCRIBE and UNSUBSCRIBE.
 
@@ -544,7 +524,6 @@ class MqttConnection:
         if self._admission is not None:
             self._admission.release()
         # What calls back this connection. It would be kept for the garbage collector.
-        self._handlers = {}
         self._receiving = self._subscriber = self._delivery = None
 
     def _send(self, packet: Packet) -> None:
@@ -552,3 +531,25 @@ class MqttConnection:
         # [MQTT5-3.1.2-24] [MQTT5-3.1.2-25]
         if len(encoded) <= self._largest:
             self._output.send(encoded)
+
+
+_Find = Callable[[MqttConnection], Callable[[Any], None]]
+
+_FIRST: Final[Mapping[type, _Find]] = {Connect: attrgetter("_connect")}
+"""What finds the handler of a packet before there is a session."""
+
+_HANDLERS: Final[Mapping[type, _Find]] = {
+    Publishes: attrgetter("_publish"),
+    Puback: attrgetter("_delivery.puback"),
+    Pubacks: attrgetter("_delivery.pubacks"),
+    Pubrec: attrgetter("_delivery.pubrec"),
+    Pubrel: attrgetter("_receiving.pubrel"),
+    Pubrels: attrgetter("_receiving.pubrels"),
+    Pubcomp: attrgetter("_delivery.pubcomp"),
+    Subscribe: attrgetter("_subscribe"),
+    Unsubscribe: attrgetter("_unsubscribe"),
+    Pingreq: attrgetter("_pingreq"),
+    Disconnect: attrgetter("_disconnect"),
+    Auth: attrgetter("_auth"),
+}
+"""The same from then on: one table for all connections, as each costs memory while it is idle."""

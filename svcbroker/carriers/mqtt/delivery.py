@@ -37,12 +37,13 @@ from .packets import MQTT_5, Puback, Pubacks, Pubcomp, Pubrec, Pubrel
 
 RETAIN_FLAG: Final = 0x01
 _QOS_SHIFT: Final = 1
+_QOS: Final = 0x06
 _PACKET_ID: Final = Layout(">H")
 _MESSAGES: Final = "mqtt-messages"
 _FRAMES: Final = "mqtt-frames"
 
 
-class DeliveryOptions(Struct, frozen=True):
+class DeliveryOptions(Struct, frozen=True, cache_hash=True):
     """
     The options of a subscription that its frames depend on.
 
@@ -170,7 +171,7 @@ def _template(messages: Sequence[MqttMessage], options: DeliveryOptions) -> Fram
         if message.expires is not None or message.publisher is not None:
             return None
         encoded = encodeMessage(message, options, 0)
-        if min(message.qos, options.qos):
+        if encoded[0] & _QOS:
             # The packet identifier follows the topic, which follows the length.
             header = 2 if encoded[1] < 0x80 else 1 + lengthSize(encoded, 1)
             places.append(position + header + len(message.topic))
@@ -589,7 +590,8 @@ class Delivery:
         self._maximumPacketSize = maximumPacketSize
         self._topicAliasMaximum = topicAliasMaximum
         self._now = now
-        self._pending: deque[_Waiting] = deque()
+        # Made when something waits: an empty one has 600 bytes, and most connections are idle.
+        self._pending: deque[_Waiting] | None = None
         self._aliases: dict[bytes, int] = {}
         self._names = names
         self._acknowledged: dict[Source, list[Event]] = {}
@@ -665,6 +667,8 @@ class Delivery:
 
     def _offer(self, source: Source, message: MqttMessage, flags: int, isFromLog: bool) -> None:
         if self._pending or self._mustWait(source, message):
+            if self._pending is None:
+                self._pending = deque()
             self._pending.append(_Waiting(source, message, flags, isFromLog))
         else:
             self._sendOne(source, message, flags, isFromLog)
@@ -927,7 +931,8 @@ class Delivery:
         events = self._window.orphan(source)
         if isOver:
             self._acknowledged.pop(source, None)
-            self._pending = deque(each for each in self._pending if each.source is not source)
+            if self._pending:
+                self._pending = deque(each for each in self._pending if each.source is not source)
         else:
             self._done(source, events)
 
@@ -939,7 +944,7 @@ class Delivery:
         """
         self._isPaused = True
         self.acknowledgeEvents()
-        self._pending.clear()
+        self._pending = None
         self._tellRoom()
         self._window.close()
         return self._window.all()

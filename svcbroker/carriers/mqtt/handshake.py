@@ -15,7 +15,14 @@ from ...broker import DEFAULT_GROUP
 from ...errors import BrokerError, GroupUnknown, NotAuthenticated, NotAuthorized, QuotaExceeded
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
-from .fields import MAX_VARIABLE_BYTE_INTEGER, MqttError, Properties, ProtocolError, ReasonCode
+from .fields import (
+    MAX_VARIABLE_BYTE_INTEGER,
+    NO_PROPERTIES,
+    MqttError,
+    Properties,
+    ProtocolError,
+    ReasonCode,
+)
 from .packets import MQTT_5, MQTT_311, Arrival, Connect, Disconnect, Puback, Pubrec, Suback
 
 if TYPE_CHECKING:
@@ -128,6 +135,18 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
     if packet.version == MQTT_5 and not 0 < keepAlive <= settings.maxKeepAlive:
         # [MQTT5-3.2.2-21]
         keepAlive = settings.maxKeepAlive
+    granted = NO_PROPERTIES
+    if packet.version == MQTT_5:
+        granted = Properties(
+            # [MQTT5-3.1.3-7]
+            assignedClientIdentifier=assigned,
+            sessionExpiryInterval=None if expiry == asked else expiry,
+            # [MQTT5-3.2.2-22]
+            serverKeepAlive=None if keepAlive == packet.keepAlive else keepAlive,
+            receiveMaximum=settings.receiveMaximum,
+            maximumPacketSize=settings.maximumPacketSize,
+            topicAliasMaximum=settings.topicAliasMaximum,
+        )
     return Handshake(
         group=groupOf(packet.userName),
         clientId=packet.clientId or assigned or "",
@@ -139,16 +158,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         hasProblemInformation=properties.requestProblemInformation != 0,
         version=packet.version,
         isPlain=PLAIN in properties.userProperties,
-        properties=Properties(
-            # [MQTT5-3.1.3-7]
-            assignedClientIdentifier=assigned,
-            sessionExpiryInterval=None if expiry == asked else expiry,
-            # [MQTT5-3.2.2-22]
-            serverKeepAlive=None if keepAlive == packet.keepAlive else keepAlive,
-            receiveMaximum=settings.receiveMaximum,
-            maximumPacketSize=settings.maximumPacketSize,
-            topicAliasMaximum=settings.topicAliasMaximum,
-        ),
+        properties=granted,
     )
 
 

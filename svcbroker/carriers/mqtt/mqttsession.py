@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 import msgspec
@@ -187,6 +188,11 @@ FILTER_BYTES = 2 * 1024
 """The most bytes of memory of a session's subscription beside its filter, about."""
 
 
+# Most sessions have none: one object for all of them.
+_NO_KEYS: Final[AbstractSet[Key]] = frozenset()
+_NO_IDS: Final[AbstractSet[str]] = frozenset()
+
+
 class IClient(Protocol):
     """The connection, as its session sees it."""
 
@@ -220,9 +226,45 @@ class Session:
     @ivar counted: counts the bytes of the session and its subscriptions with those of all.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
-    @ivar incoming: exchanges with QoS 2 in which the client publishes.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     """
+
+    # More attributes than the dictionaries of instances share between them.
+    __slots__ = (
+        "_advanced",
+        "_changed",
+        "_completed",
+        "_hasChanged",
+        "_incoming",
+        "_isOver",
+        "_keptIds",
+        "_orphans",
+        "_reserved",
+        "_sent",
+        "_settled",
+        "_sources",
+        "_store",
+        "_unacknowledged",
+        "_wantsDisk",
+        "absentSince",
+        "account",
+        "client",
+        "clientId",
+        "counted",
+        "delivery",
+        "expiry",
+        "filterBytes",
+        "group",
+        "hasNoLocal",
+        "isPersistent",
+        "mark",
+        "name",
+        "owner",
+        "principal",
+        "readers",
+        "released",
+        "subscriptions",
+    )
 
     def __init__(
         self,
@@ -252,27 +294,41 @@ class Session:
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
         self.absentSince: float | None = None
-        self.incoming = Incoming(self._exchangesChanged, self._storeSoon)
+        self._incoming: Incoming | None = None
         self.released: dict[int, Key | None] = {}
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
         # The same by packet identifier.
         self._reserved: dict[int, Key | None] = {}
-        self._packetIds = KeptPacketIds(store, group, clientId, self._findInFlight)
+        self._keptIds: KeptPacketIds | None = None
         # Keys of messages that the client has released on an earlier connection, and that the log
         # may hand over once more; and those of them that are completed meanwhile.
-        self._settled: set[Key] = set()
-        self._completed: set[Key] = set()
+        self._settled: AbstractSet[Key] = _NO_KEYS
+        self._completed: AbstractSet[Key] = _NO_KEYS
         # Ids of subscriptions whose position must be on disk before their exchanges are forgotten.
-        self._advanced: set[str] = set()
+        self._advanced: AbstractSet[str] = _NO_IDS
         self._orphans: dict[int, InFlight] = {}
         self._store = store
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         # Topic filters whose subscriptions are not stored as they are.
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}
         self._hasChanged = False
         self._wantsDisk = False
         self._isOver = False
+
+    @property
+    def incoming(self) -> Incoming:
+        """The exchanges with QoS 2 in which the client publishes."""
+        if self._incoming is None:
+            self._incoming = Incoming(self._exchangesChanged, self._storeSoon)
+        return self._incoming
+
+    @property
+    def _packetIds(self) -> KeptPacketIds:
+        if self._keptIds is None:
+            find = self._findInFlight
+            self._keptIds = KeptPacketIds(self._store, self.group, self.clientId, find)
+        return self._keptIds
 
     @property
     def isExpiring(self) -> bool:
@@ -313,20 +369,20 @@ class Session:
             self.readers[reader.subscriptionId] = reader
             self._sources[reader] = None
             reader.add(subscription)
-        self._changed.add(topicFilter)
+        self._changed[topicFilter] = None
         self.filterBytes += len(topicFilter)
         self.counted.add(FILTER_BYTES + len(topicFilter))
 
     def change(self, subscription: SessionSubscription, kept: KeptSubscription) -> None:
         """Replace the options of a subscription [MQTT-3.8.4-3] [MQTT5-3.8.4-3]."""
         subscription.change(kept)
-        self._changed.add(kept.topicFilter)
+        self._changed[kept.topicFilter] = None
 
     def remove(self, subscription: SessionSubscription) -> None:
         """Remove a subscription. Its messages may still be acknowledged."""
         topicFilter = subscription.kept.topicFilter
         del self.subscriptions[topicFilter]
-        self._changed.add(topicFilter)
+        self._changed[topicFilter] = None
         self.filterBytes -= len(topicFilter)
         self.counted.add(-FILTER_BYTES - len(topicFilter))
         subscription.isRemoved = True
@@ -384,9 +440,9 @@ class Session:
         """
         if key not in self._settled:
             return False
-        self._settled.discard(key)
+        self._settled -= {key}
         if key in self._completed:
-            self._completed.discard(key)
+            self._completed -= {key}
             self._forget(key)
         return True
 
@@ -399,9 +455,10 @@ class Session:
             return key[0] == subscriptionId and isAcknowledged(Position(key[1], key[2]))
 
         done = set(filter(isDone, self._settled))
-        self._settled -= done
-        self._completed -= done
-        self._hasChanged = self._hasChanged or bool(done)
+        if done:
+            self._settled -= done
+            self._completed -= done
+            self._hasChanged = True
         for key in [key for key in self._unacknowledged if isDone(key)]:
             packetId = self.takeUnacknowledged(key)
             if self._sent.pop(packetId, None) is not None:
@@ -478,7 +535,7 @@ class Session:
         """Record a PUBCOMP, or a refusal."""
         key = self.released.pop(packetId, None) or self._sent.pop(packetId, None)
         if key is not None and key in self._settled and not self._isShared(key):
-            self._completed.add(key)
+            self._completed |= {key}
         elif key is not None:
             self._forget(key)
         self._hasChanged = True
@@ -488,7 +545,7 @@ class Session:
         Forget an exchange. A crash must not leave the log's position before its event, or the
         event would be delivered again.
         """
-        self._advanced.add(key[0])
+        self._advanced |= {key[0]}
         self._hasChanged = True
 
     def _isShared(self, key: Key) -> bool:
@@ -543,7 +600,7 @@ class Session:
         for source in self._sources:
             if source.subscriptionId in self._advanced:
                 source.storePosition()
-        self._advanced.clear()
+        self._advanced = _NO_IDS
 
     def keep(self) -> None:
         """

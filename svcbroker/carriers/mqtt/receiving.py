@@ -5,7 +5,6 @@ them.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -84,6 +83,7 @@ _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _RECHECK: Final = 0.02
 """Seconds until messages are looked at again that wait, which takes time for each of them."""
 _NONE: Final = Publishes([])
+_NONE_OPEN: Final = frozenset[int]()
 _EXTENSIONS: Final = 64
 """The most bytes of the extensions of a message of 3.1.1."""
 
@@ -148,11 +148,11 @@ class Receiving:
         self._bytes = 0
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.
-        self._open: set[int] = set()
+        self._open = _NONE_OPEN
         # Those that are not submitted yet, and those that are not answered yet.
-        self._unsubmitted: deque[PendingPublishes] = deque()
+        self._unsubmitted: list[PendingPublishes] = []
         self._counted = counted
-        self._order: deque[PendingPublishes] = deque()
+        self._order: list[PendingPublishes] = []
         self.isPaused = False
         self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
@@ -284,7 +284,7 @@ class Receiving:
                 self._send(encodeSuccess(PUBREC, packetId))
             else:
                 repeated.append(packetId)
-        self._open.update(begun)
+        self._open = self._open.union(begun)
         self._quota -= len(begun)
         return list(begun), list(begun.values()), len(begun) + len(again) == count
 
@@ -309,7 +309,7 @@ class Receiving:
         run.needsDisk = False
         unsubmitted = self._unsubmitted
         while unsubmitted and not unsubmitted[0].needsDisk:
-            following = unsubmitted.popleft()
+            following = unsubmitted.pop(0)
             self._counted.add(-following.size)
             self._submit(following)
 
@@ -356,7 +356,7 @@ class Receiving:
         run.settle(outcomes)
         order = self._order
         while order and (known := order[0].outcomes) is not None:
-            self._answer(order.popleft(), known)
+            self._answer(order.pop(0), known)
 
     def _answer(self, run: PendingPublishes, answers: Sequence[BrokerError | None]) -> None:
         qos = run.qos[0] if run.qos else 0
@@ -437,7 +437,7 @@ class Receiving:
         elif qos == 2:
             incoming.interrupted(packetId)
         if qos:
-            self._open.discard(packetId)
+            self._open -= {packetId}
             self._quota += 1
         if self._version != MQTT_5:
             # Nothing behind it is published.
@@ -459,7 +459,7 @@ class Receiving:
     def _drop(self) -> None:
         """Forget the messages that are not submitted yet. The client will send them again."""
         while self._unsubmitted:
-            run = self._unsubmitted.popleft()
+            run = self._unsubmitted.pop(0)
             self._counted.add(-run.size)
             for qos, packetId in zip(run.qos, run.packetIds, strict=True):
                 if qos == 2:

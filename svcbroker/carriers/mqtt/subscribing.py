@@ -342,6 +342,8 @@ class Subscriber:
             subscription, opened = next(iter(self._replays.items()))
             yield from self._replay(delivery, opened)
             del self._replays[subscription]
+            if not self._replays:
+                self._replays = {}  # An emptied one keeps its table.
             if self._session.delivery is delivery:
                 self._resume(subscription, delivery)
 
