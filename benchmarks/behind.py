@@ -25,6 +25,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater, react
 from twisted.internet.threads import deferToThread
 
+from svcbroker.daemon.process import collectYoungOnly
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.evm._contract import submitCall
@@ -204,6 +205,8 @@ def memory() -> float:
 
 async def follow(reactor: Any, description: str, directory: Path, count: int) -> None:
     """Read what a chain has, in a process of its own, and say what it took."""
+    # As in the daemon.
+    collectYoungOnly()
     asked = Asked(reactor)
     begun = time.monotonic()
     ledger = await openLedger(reactor, description, directory)

@@ -9,18 +9,31 @@ not final yet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from attrs import define
 
-from ..chain import NONCE_WINDOW, ChainState, Kind, Malformed, Transaction, selectTransactions
+from ..chain import (
+    NONCE_WINDOW,
+    ChainState,
+    Header,
+    Kind,
+    Malformed,
+    Transaction,
+    TransactionReceipt,
+    decodeBody,
+    decodeReceipts,
+    selectTransactions,
+)
 from ..errors import BrokerError, LedgerUnavailable, Overloaded
 from ..histogram import Histogram
 from ..interfaces import Submission
 from ..model import Execution, LedgerMeasures, Receipt, topicPrefix
+from ..storage import StorageDamaged, Store
 from ._storedledger import LATENCY_BOUNDS
+from ._views import earlierOf
 
 __all__ = [
     "MAX_AHEAD",
@@ -31,6 +44,8 @@ __all__ = [
     "BlockRefused",
     "Code",
     "PendingTransactions",
+    "Report",
+    "reportStored",
 ]
 
 
@@ -42,6 +57,31 @@ MAX_AHEAD: Final = 24 * 3600 * 1_000_000
 The most that a nonce may be ahead of the time, in microseconds. A broker starts with the time as
 its nonce; a single nonce near the highest one, sent with a copy of its key, would leave it none.
 """
+
+
+Report: TypeAlias = Callable[
+    [Header, Sequence[Transaction], Sequence[TransactionReceipt], Mapping[int, int]], object
+]
+"""
+C{report(header, transactions, receipts, earlier)} is told of a block; C{earlier} is that of
+L{Outcome<svcbroker.chain.Outcome>}.
+"""
+
+
+def reportStored(store: Store, state: ChainState, height: int, report: Report) -> None:
+    """
+    Report a block that is in the store, as if it had been executed now.
+
+    @param state: the state after it, or after a later block.
+    @raise svcbroker.storage.StorageError, Malformed: it cannot be read.
+    """
+    row = store.block(height)
+    if row is None:
+        raise StorageDamaged(f"{store.path} has no block {height}: audit it")
+    transactions = decodeBody(row.body, mayBeErased=True)
+    receipts = decodeReceipts(row.receipts)
+    earlier = earlierOf(state, transactions, receipts)
+    report(Header.decode(row.header), transactions, receipts, earlier)
 
 
 class Code(IntEnum):

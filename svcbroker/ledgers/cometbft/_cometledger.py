@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -27,8 +27,6 @@ from ...chain import (
     TransactionReceipt,
     ValidatorChange,
     ValidatorSet,
-    decodeBody,
-    decodeReceipts,
 )
 from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
@@ -45,8 +43,8 @@ from ...model import Execution, Health, LedgerMeasures, NodeRecord, Page, Reques
 from ...net.deferreds import asDeferred
 from ...storage import StorageError, lookAt
 from .._storedledger import StoredLedger, refuseOther
-from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
-from ..replicated import MAX_AHEAD
+from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
+from ..replicated import MAX_AHEAD, Report, reportStored
 from ._abciapplication import ApplicationFailed, ChainApplication, loadEngineChain
 from ._batch import BatchMaker, BrokerIdentity, IdentityFiles, IdentityMissing
 from ._certifier import Certifier
@@ -62,14 +60,6 @@ from .abci import AbciFactory
 
 SLICE: Final = 0.02
 """Seconds of reporting after which the reactor gets its turn."""
-
-Report: TypeAlias = Callable[
-    [Header, Sequence[Transaction], Sequence[TransactionReceipt], Mapping[int, int]], object
-]
-"""
-C{report(header, transactions, receipts, earlier)} is told of a block; C{earlier} is that of
-L{Outcome<svcbroker.chain.Outcome>}.
-"""
 
 
 class BlockReporter:
@@ -105,7 +95,7 @@ class BlockReporter:
         """
         The application has opened a chain. The blocks that it has at the first time are history.
 
-        @raise svcbroker.storage.StorageError, Malformed, ApplicationFailed: a block cannot be read.
+        @raise svcbroker.storage.StorageError, Malformed: a block cannot be read.
         """
         if self._reported is None:
             self._reported = self._application.height
@@ -133,15 +123,10 @@ class BlockReporter:
     def _catchUp(self, reported: int) -> None:
         started, store = self._clock.seconds(), self._application.store
         while store is not None and reported < self._application.height:
-            row = store.block(reported + 1)
-            machine = self._application.machine
-            if row is None or machine is None:
-                raise ApplicationFailed(f"{store.path} has no block {reported + 1}: audit it")
-            transactions = decodeBody(row.body, mayBeErased=True)
-            receipts = decodeReceipts(row.receipts)
-            earlier = earlierOf(machine.state, transactions, receipts)
+            assert self._application.machine is not None
+            state = self._application.machine.state
+            reportStored(store, state, reported + 1, self._report)
             self._reported = reported = reported + 1
-            self._report(Header.decode(row.header), transactions, receipts, earlier)
             if self._clock.seconds() - started > SLICE:
                 self._next = self._clock.callLater(0, self._goOn, reported)
                 return

@@ -18,15 +18,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
-from ...chain import (
-    Genesis,
-    Header,
-    Malformed,
-    Transaction,
-    TransactionReceipt,
-    decodeBody,
-    decodeReceipts,
-)
+from ...chain import Genesis, Header, Malformed, Transaction, TransactionReceipt
 from ...errors import BrokerError, LedgerUnavailable
 from ...histogram import Histogram
 from ...interfaces import (
@@ -51,11 +43,11 @@ from ...model import (
 )
 from ...net.deferreds import asDeferred
 from ...proofs import EventProof, EvmPlace, TopicProof, ledgerOfCertificate
-from ...storage import StorageDamaged, StorageError, Store, StoreReader, lookAt
+from ...storage import StorageError, Store, StoreReader, lookAt
 from .._jsonrpc import RpcCall
 from .._storedledger import SYNC_BOUNDS, StoredLedger, refuseOther
-from .._views import TransactionMaker, blockOf, earlierOf, eventIdsOf, receiptsOf
-from ..replicated import PendingTransactions
+from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
+from ..replicated import PendingTransactions, reportStored
 from ._batchsource import BatchSource, LogIncomplete, Reorganized, SourcePlace
 from ._contract import LogState, attestCall, attestedCall, bornCall, readPair
 from ._ethereum import Account, KeyUnusable, showAddress
@@ -450,13 +442,7 @@ class EvmLedger(StoredLedger):
         """Tell of the blocks that were stored though storing them seemed to fail."""
         assert self._store is not None and self._head is not None
         for height in range(self._told + 1, self._head.height + 1):
-            row = self._store.block(height)
-            if row is None:
-                raise StorageDamaged(f"{self._store.path} has no block {height}: audit it")
-            transactions = decodeBody(row.body, mayBeErased=True)
-            receipts = decodeReceipts(row.receipts)
-            earlier = earlierOf(self._state, transactions, receipts)
-            self._tell(Header.decode(row.header), transactions, receipts, earlier)
+            reportStored(self._store, self._state, height, self._tell)
 
     def _tell(
         self,
