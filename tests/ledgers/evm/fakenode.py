@@ -101,6 +101,7 @@ class FakeNode:
     @ivar price: what gas costs.
     @ivar refusal: what it says to each transaction, while it is set.
     @ivar forgets: how many of the next transactions it takes and forgets.
+    @ivar attested: the hashes that the brokers have attested, by height.
     @ivar syncing: what it answers to who asks whether it is catching up.
     """
 
@@ -117,6 +118,7 @@ class FakeNode:
     fault: str = ""
     standsAt: int | None = None
     most: int = 1000
+    attested: dict[int, bytes] = field(factory=dict)
     syncing: Any = False
     validators: list[bytes] = field(factory=lambda: [bytes([n]) * 20 for n in (1, 2, 3)])
     tells: bool = False
@@ -199,7 +201,7 @@ class FakeNode:
         if data[:4] == allowedCall(bytes(20))[:4]:
             return todata(word(1))
         if data == attestedCall(unword(data[4:])):
-            return todata(bytes(WORD))
+            return todata(self.attested.get(unword(data[4:]), bytes(WORD)))
         raise ValueError("execution reverted")
 
     def eth_getLogs(self, wanted: dict[str, Any]) -> list[Any]:

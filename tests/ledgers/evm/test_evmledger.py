@@ -11,21 +11,67 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
-from twisted.trial.unittest import TestCase
+from msgspec import structs
+from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from svcbroker.chain import Genesis
 from svcbroker.errors import BrokerError, LedgerUnavailable
 from svcbroker.ledgers.evm import EvmLedger, EvmSettings, _evmledger, _evmrpc, checkInstalled
 from svcbroker.ledgers.evm._ethereum import Account
+from svcbroker.ledgers.evm._evmledger import RECENT, Attestations
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until
 
-from .fakenode import CHAIN_ID, CONTRACT, FakeNode, ServedNode
+from .fakenode import CHAIN_ID, CONTRACT, FakeNode, FakeRpc, ServedNode
 from .nodes import contextOf
 
 skip = checkInstalled() or None
 
 YEAR = 365.0 * 24 * 3600
+
+
+class AttestationTests(SynchronousTestCase):
+    """The attestations of one broker, on a node in memory."""
+
+    def setUp(self) -> None:
+        self.node = FakeNode()
+        self.called: list[bytes] = []
+        self.attestations = Attestations(FakeRpc(self.node), CONTRACT, 10, self.called.append)
+
+    def execute(self, height: int, minutes: int, behind: int = 0) -> None:
+        """Execute a block, a minute after the one before it."""
+        header = Genesis(group="1", created=minutes * 60_000, validators=(bytes(32),)).header()
+        before = (minutes - 1) * 60_000
+        self.attestations.executed(structs.replace(header, height=height), before, behind)
+
+    def test_blocksAreAttestedByHeightAndHour(self) -> None:
+        """Each tenth block is attested, and the first one of each hour, so that all brokers attest
+        the same; those of long ago are not."""
+        for height in range(1, 65):
+            self.execute(height, height)
+        due = [int.from_bytes(each[4:36], "big") for each in self.called]
+        self.assertEqual(due, [10, 20, 30, 40, 50, 60])
+        self.called.clear()
+        for height, minutes in ((71, 120), (72, 121), (73, 180), (80, 181)):
+            self.execute(height, minutes, behind=0 if height < 73 else RECENT + 1)
+        self.assertEqual([int.from_bytes(each[4:36], "big") for each in self.called], [71])
+
+    def test_attestedHashesAreCompared(self) -> None:
+        """What others have attested agrees with the blocks here, or is told of with both hashes;
+        after a start, also what was attested before it."""
+        self.attestations.begin(45, lambda height: bytes([height]) * 32)
+        self.successResultOf(self.attestations.compare())
+        self.assertEqual((self.attestations.agreed, self.attestations.fault), (0, ""))
+        self.node.attested = {20: b"\x14" * 32, 40: b"\x28" * 32}
+        self.successResultOf(self.attestations.compare())
+        self.assertEqual((self.attestations.agreed, self.attestations.fault), (40, ""))
+        self.node.attested[30] = b"\x07" * 32
+        self.successResultOf(self.attestations.compare())
+        self.assertEqual(self.attestations.agreed, 40)
+        self.assertIn((b"\x1e" * 32).hex(), self.attestations.fault)
+        self.assertIn((b"\x07" * 32).hex(), self.attestations.fault)
+        self.flushLoggedErrors()
 
 
 class LedgerTests(TestCase):
