@@ -4,9 +4,9 @@ Addresses as people and the interface write them.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from ipaddress import IPv6Address as IPv6
 from ipaddress import ip_address, ip_network
+from sys import intern
 from typing import Final
 
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
@@ -50,15 +50,14 @@ def ownerKey(account: str, peer: str) -> str:
     return storedKey(account, "" if account else ownerOf(peer))
 
 
-@lru_cache(maxsize=4096)
 def storedKey(account: str, address: str) -> str:
     """
     The key of a stored owner, as L{ownerKey} makes it. Each connection keeps it several times, so
-    it is one object for all of them.
+    it is one object for all of them while anybody has it.
 
     @param address: the client's address, as L{ownerOf} gives it.
     """
-    return f"account {account}" if account else f"address {address}"
+    return intern(f"account {account}" if account else f"address {address}")
 
 
 def accountOf(owner: str) -> str:

@@ -39,7 +39,7 @@ CHILD_SECONDS: Final = 300.0
 OF_ONE: Final[Mapping[str, Mapping[str, Sequence[str]]]] = {
     "of one connection, which is bounded itself": {
         "svcbroker.carriers.http.fastpath.FastChannel": ("requests",),
-        "svcbroker.carriers.mqtt.connection.MqttConnection": ("_handlers", "_backlog"),
+        "svcbroker.carriers.mqtt.connection.MqttConnection": ("_backlog",),
         "svcbroker.carriers.mqtt.delivery.Delivery": ("_pending",),
         "svcbroker.carriers.mqtt.receiving.Receiving": ("_open", "_order"),
         "svcbroker.carriers.stomp.carrier.StompProtocol": ("_subscriptions",),

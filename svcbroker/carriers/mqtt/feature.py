@@ -43,7 +43,7 @@ from ...net.settings import Endpoint, Flag, declareSetting
 from .carrier import MqttCarrier, MqttFactory, webSocketRoute
 from .context import NEVER, MqttSettings, makeContext
 from .kept import SUBSCRIPTION, KeptSubscription
-from .messages import _encodedTopic, _readEnvelope
+from .messages import _encodedTopic, _encodeEnvelope, _readEnvelope
 from .mqttsession import SESSION_BYTES
 from .sessions import entryGroup
 
@@ -174,7 +174,7 @@ def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
     yield Bound(
         name=DURABLE, bytes=sessions * KEPT_BYTES, how=f"and of each of {sessions:,} MQTT sessions"
     )
-    yield cacheBound("MQTT", [_readEnvelope, _encodedTopic])
+    yield cacheBound("MQTT", [_readEnvelope, _encodeEnvelope, _encodedTopic])
 
 
 FEATURE: Final = Feature(

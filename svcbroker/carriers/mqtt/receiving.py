@@ -83,7 +83,6 @@ _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _RECHECK: Final = 0.02
 """Seconds until messages are looked at again that wait, which takes time for each of them."""
 _NONE: Final = Publishes([])
-_NONE_OPEN: Final = frozenset[int]()
 _EXTENSIONS: Final = 64
 """The most bytes of the extensions of a message of 3.1.1."""
 
@@ -147,8 +146,8 @@ class Receiving:
         self._aliases = TopicAliases(settings.topicAliasMaximum, names)
         self._bytes = 0
         self._quota = settings.receiveMaximum
-        # Exchanges with QoS 2 that were begun on this connection.
-        self._open = _NONE_OPEN
+        # Exchanges with QoS 2 that were begun on this connection; made with the first.
+        self._open: set[int] | None = None
         # Those that are not submitted yet, and those that are not answered yet.
         self._unsubmitted: list[PendingPublishes] = []
         self._counted = counted
@@ -284,7 +283,9 @@ class Receiving:
                 self._send(encodeSuccess(PUBREC, packetId))
             else:
                 repeated.append(packetId)
-        self._open = self._open.union(begun)
+        if self._open is None:
+            self._open = set()
+        self._open.update(begun)
         self._quota -= len(begun)
         return list(begun), list(begun.values()), len(begun) + len(again) == count
 
@@ -437,8 +438,9 @@ class Receiving:
         elif qos == 2:
             incoming.interrupted(packetId)
         if qos:
-            self._open -= {packetId}
             self._quota += 1
+            if self._open is not None:
+                self._open.discard(packetId)
         if self._version != MQTT_5:
             # Nothing behind it is published.
             self._drop()
@@ -477,9 +479,10 @@ class Receiving:
         Complete exchanges: the client has our PUBRECs.
         """
         packetIds = arrived.packetIds
-        released = self._open.intersection(packetIds)
-        self._open -= released
-        self._quota += len(released)
+        if self._open:
+            released = self._open.intersection(packetIds)
+            self._open -= released
+            self._quota += len(released)
         known = self._session.incoming.release(packetIds)
         if self._version != MQTT_5 or all(known):
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-11]
