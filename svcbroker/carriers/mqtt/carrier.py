@@ -137,13 +137,8 @@ class Link:
         budgets = context.broker.budgets
         self._lane = budgets.work.lane()
         self._kept = budgets.input.count(ownerKey("", remote))
-        self._reads = ReadsInTurn(
-            self._lane.begin,
-            self._lane.turn,
-            self.received,
-            self._setReading,
-            self._keep,
-        )
+        # Made when a turn has no time for the first time: most connections never have to wait.
+        self._reads: ReadsInTurn | None = None
         self._unsent = budgets.output.unsent(
             *(ownerKey("", remote), transport, self.pauseProducing, self.resumeProducing)
         )
@@ -156,13 +151,8 @@ class Link:
         self._early: ReadsInTurn | None = None
         turns, network = context.access.turns, networkOf(self._address)
         if not context.access.isOpen:
-            self._early = ReadsInTurn(
-                partial(turns.take, network),
-                partial(turns.wait, network),
-                self.received,
-                self._setReading,
-                self._keep,
-            )
+            take, wait = partial(turns.take, network), partial(turns.wait, network)
+            self._early = self._makeReads(take, wait)
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
             # Acknowledgements are small, and clients wait for them.
@@ -182,7 +172,7 @@ class Link:
         if self._early is not None and not self._early.mayHandle(data):
             return
         isWrite = len(data) <= SMALL or self.connection.mayPublish(data)
-        if not self._reads.mayHandle(data, isWrite, eventsIn(len(data))):
+        if not self._mayHandle(data, isWrite, eventsIn(len(data))):
             return
         try:
             self.connection.receive(data)
@@ -190,6 +180,19 @@ class Link:
             self._log.failure("A connection has failed")
             self.abort()
         self._lane.end()
+
+    def _mayHandle(self, data: bytes, isWrite: bool, events: int) -> bool:
+        """Whether this turn has time for bytes. Otherwise they are kept for a later one."""
+        if self._reads is None:
+            if self._lane.begin(isWrite, events):
+                return True
+            self._reads = self._makeReads(self._lane.begin, self._lane.turn)
+        return self._reads.mayHandle(data, isWrite, events)
+
+    def _makeReads(
+        self, take: Callable[..., bool], wait: Callable[..., Deferred[None]]
+    ) -> ReadsInTurn:
+        return ReadsInTurn(take, wait, self.received, self._setReading, self._keep)
 
     def inputEnded(self) -> None:
         """The client sends nothing more, and may still read the answers to what it has sent."""
@@ -226,7 +229,8 @@ class Link:
         self._isGone = self._isClosing = True
         if self._early is not None:
             self._early.stop()
-        self._reads.stop()
+        if self._reads is not None:
+            self._reads.stop()
         self._unsent.close()
         if self._stranger is not None:
             self._stranger.leave()

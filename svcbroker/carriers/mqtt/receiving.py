@@ -143,7 +143,9 @@ class Receiving:
         self._wire = wire
         self._refuse = refuse
         self._overQuota = overQuota
-        self._aliases = TopicAliases(settings.topicAliasMaximum, names)
+        self._aliases: TopicAliases | None = None
+        if self._version == MQTT_5:
+            self._aliases = TopicAliases(settings.topicAliasMaximum, names)
         self._bytes = 0
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection; made with the first.
@@ -194,7 +196,9 @@ class Receiving:
         Begin the exchanges of messages, and make publications of them, up to one at which the
         connection ends.
         """
-        first = self._aliases.resolve(arrived.first)
+        first = arrived.first
+        if self._aliases is not None:
+            first = self._aliases.resolve(first)
         packetIds: Sequence[int] = arrived.packetIds
         payloads: Sequence[bytes] = arrived.payloads
         principal, group, isWhole = self._session.principal, self._session.group, True
