@@ -17,11 +17,10 @@ import click
 from ..files import writeNew
 from ..proofs import ProofInvalid
 from . import scittclient
-from .arguments import PATH, jsonOption, options
+from .arguments import PATH, ParsedType, jsonOption, options
 from .clientcommand import connected, connectedCommand
 from .commandline import Command
 from .prooftext import factLine
-from .prove import trustedChain
 from .scittclient import ScittClient
 from .scittverify import ProvedStatement, importScitt, readKeyFile, readMessage, readStatement
 from .terminal import CommandError, Console, Exit, counted, notProved, quoted, showRecord
@@ -71,17 +70,20 @@ def _serviceCommand(summary: str) -> Callable[[Callable[..., int]], click.Comman
     return decorate
 
 
-def _receiptCommand(summary: str, ask: Callable[[ScittClient, bytes], bytes]) -> click.Command:
+def _receiptCommand(
+    summary: str, argument: Any, ask: Callable[[ScittClient, bytes], bytes]
+) -> click.Command:
     """
     Make a command that gets a receipt of a statement, and writes the Transparent Statement.
 
+    @param argument: the parameter C{statement}.
     @param ask: gets the receipt of an entry.
     """
 
     def run(
         console: Console,
         service: ScittClient,
-        statement: Path,
+        statement: Path | str,
         output: Path,
         keys: Path | None,
         name: str | None,
@@ -91,7 +93,10 @@ def _receiptCommand(summary: str, ask: Callable[[ScittClient, bytes], bytes]) ->
         if output.exists():
             # Said before the statement is in the tree for good.
             raise CommandError(f"--output: {output} is there already")
-        said = readStatement(statement)
+        if isinstance(statement, Path):
+            said = readStatement(statement)
+        else:
+            said = _registeredStatement(service, statement)
         trusted = _trustedKeys(console, service, keys)
         receipt = ask(service, said.message.withoutUnprotected())
         try:
@@ -101,8 +106,34 @@ def _receiptCommand(summary: str, ask: Callable[[ScittClient, bytes], bytes]) ->
         writeNew(output, said.withReceipts([*scitt.receiptsOf(said), receipt]))
         return ProvedStatement(said, found, 1, False).show(console, asJson)
 
-    given = (click.argument("statement", type=PATH), _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
+    given = (argument, _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
     return _serviceCommand(summary)(options(*given)(run))
+
+
+def _fileOrEvent(text: str) -> Path | str:
+    """The path of a statement, or the id of an event, which no path to it looks like."""
+    from ..errors import BrokerError
+    from ..model import EventId
+
+    try:
+        return str(EventId.parse(text))
+    except BrokerError:
+        return Path(text)
+
+
+def _registeredStatement(service: ScittClient, event: str) -> SignedStatement:
+    """
+    The statement that an event of the topic is: the receipt tells whether it is registered.
+
+    @raise CommandError: it is none.
+    """
+    with connected(service.urls, service.settings) as client:
+        content = client.getEvent(event).content
+    try:
+        said: SignedStatement = importScitt().SignedStatement.decode(content)
+    except ProofInvalid as error:
+        raise CommandError(f"event {event}: {error}", Exit.BAD) from None
+    return said
 
 
 _register: Final = _receiptCommand(
@@ -121,6 +152,7 @@ _register: Final = _receiptCommand(
     svcbroker proof scitt register report.cose --output report.scitt --keys scitt-keys
     svcbroker proof scitt register report.cose --output report.scitt --url https://scitt.example
     """,
+    click.argument("statement", type=PATH),
     lambda service, entry: service.register(entry),
 )
 
@@ -128,14 +160,21 @@ _receipt: Final = _receiptCommand(
     """\
     Get a new receipt of a registered statement, and write the Transparent Statement.
 
-    It proves that the statement is in the tree as the tree is now, and is verified as with
+    STATEMENT is its file, or the id of the event that it is: any event of the service's topic has a
+    receipt. A file of such a name is given as ./NAME.
+
+    The receipt proves that the statement is in the tree as the tree is now, and is verified as with
     svcbroker proof scitt register. It is put behind the receipts that the statement has.
 
     Exit codes: 0 proved, 1 refused or not proved, 2 wrong usage.
 
     \b
     svcbroker proof scitt receipt report.scitt --output newer.scitt --keys scitt-keys
+    svcbroker proof scitt receipt 7ba3f518-3-2 --output report.scitt --keys scitt-keys
     """,
+    click.argument(
+        "statement", metavar="STATEMENT|EVENT", type=ParsedType("statement", _fileOrEvent)
+    ),
     lambda service, entry: service.receipt(sha256(entry).digest()),
 )
 
@@ -186,8 +225,8 @@ def _keys(
     if genesis is None:
         console.warn("the keys are what the service shows: give --genesis to have them proved")
     else:
-        with connected(service.urls, service.settings) as client:
-            events = _certified(client, keys, genesis)
+        with connected(service.urls, {**service.settings, "genesis": genesis}) as client:
+            events = _certified(client, keys)
     if output is not None:
         writeNew(output, data)
     for key in keys:
@@ -198,31 +237,20 @@ def _keys(
     return Exit.GOOD
 
 
-def _certified(client: Client, keys: Sequence[CoseKey], genesis: str) -> Mapping[bytes, str]:
+def _certified(client: Client, keys: Sequence[CoseKey]) -> Mapping[bytes, str]:
     """
     The events by which a chain certifies keys, by the names of the keys.
 
-    @param genesis: the file of the genesis that is trusted.
-    @raise CommandError: it does not certify one of them.
+    @param client: one that verifies the events.
+    @raise CommandError: the chain does not certify one of them.
     """
-    from ..proofs import verifyProof
     from ..proofs.scitt import KEY_TOPIC, Registration
 
-    chain, _ = trustedChain(client, genesis)
     found: dict[bytes, str] = {}
     for event in client.events(KEY_TOPIC):
         certified = Registration()
         certified.addKey(event.content or b"")
-        for each in certified.keys.values():
-            if each not in keys:
-                continue
-            try:
-                proved = verifyProof(client.proof(event.eventId), chain=chain)
-                if (proved.topic, proved.content) != (KEY_TOPIC, event.content):
-                    raise ProofInvalid("the event certifies another key")
-            except ProofInvalid as error:
-                raise CommandError(f"NOT PROVED: {error}", Exit.BAD) from None
-            found[each.kid] = event.eventId
+        found |= {each.kid: event.eventId for each in certified.keys.values() if each in keys}
     for each in keys:
         if each.kid not in found:
             text = f"NOT PROVED: the chain does not certify the key {each.kid.hex()}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from time import monotonic, sleep
 from typing import Any, Final
 from urllib.parse import quote, urljoin, urlsplit
@@ -49,7 +50,7 @@ class ScittClient:
     ) -> None:
         """
         @param base: the URL above its resources.
-        @param timeout: how many seconds everything may take together.
+        @param timeout: how many seconds everything may take together; 0 for as long as it takes.
         @param now: the time in seconds, of a clock that never goes back.
         @param wait: waits for so many seconds.
         """
@@ -60,7 +61,7 @@ class ScittClient:
         self._now = now
         self._wait = wait
         self._timeout = timeout
-        self._end = now() + timeout
+        self._end = now() + (timeout or inf)
 
     def keys(self) -> bytes:
         """Its keys: a COSE_KeySet."""

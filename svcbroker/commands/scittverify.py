@@ -15,7 +15,16 @@ from ..files import readFile
 from ..proofs import ProofInvalid
 from .arguments import PATH, jsonOption, makeCommand, options
 from .prooftext import factLine
-from .terminal import CommandError, Console, Exit, notProved, quoted, showRecord, timeText
+from .terminal import (
+    CommandError,
+    Console,
+    Exit,
+    counted,
+    notProved,
+    quoted,
+    showRecord,
+    timeText,
+)
 
 if TYPE_CHECKING:
     from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
@@ -214,8 +223,8 @@ class ProvedStatement:
             yield factLine("later tree", f"of {later.newer}, has all of the tree of {later.older}")
             yield factLine("its root", root.hex())
         if self.given > len(self.found):
-            count = self.given - len(self.found)
-            yield factLine("left out", f"{count} receipts by keys that are not given")
+            count = counted(self.given - len(self.found), "receipt")
+            yield factLine("left out", f"{count} by keys that are not given")
         if not self.isSigned:
             yield factLine("not checked", "the signature of the issuer: give --issuer-keys")
         yield factLine("not proved", "that the service shows the same tree to others")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import urlsafe_b64encode
 from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
@@ -179,3 +180,8 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> NoReturn:
     raise ProofInvalid(f"{constant} is not a number")
+
+
+def base64url(data: bytes) -> str:
+    """URL-safe Base64 without padding, as documents of JOSE and COSE have it."""
+    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")

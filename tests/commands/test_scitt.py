@@ -106,4 +106,4 @@ class ScittTests(CommandTestCase):
         parts[1] = {394: [b"\xd2" + cbor2.dumps(foreign), first]}
         path = self.save("both.scitt", (b"\xd2" + cbor2.dumps(parts)).hex())
         output = self.good("proof", "scitt", "verify", path, "--keys", self.keys)
-        self.assertIn("  left out     1 receipts by keys that are not given\n", output)
+        self.assertIn("  left out     1 receipt by keys that are not given\n", output)

@@ -19,10 +19,19 @@ from msgspec.structs import replace
 from svcbroker.client import Event
 from svcbroker.commands import scitt, scittclient
 from svcbroker.commands.scittclient import ScittClient, serviceUrl
-from svcbroker.proofs.scitt import ServiceKey, SignedStatement, readKeys, receiptsOf
-from tests.carriers.scitt.support import POLICY, TOPIC, ScittServiceTestCase, statement
+from svcbroker.proofs.scitt import (
+    KEY_TOPIC,
+    Claims,
+    ServiceKey,
+    SignedStatement,
+    encodeKeys,
+    readKeys,
+    receiptsOf,
+)
+from tests.carriers.scitt.support import ISSUER, POLICY, TOPIC, ScittServiceTestCase, statement
 from tests.commands.support import CommandTestCase
 
+STRANGER = Claims(issuer="https://else.example", subject="urn:thing")
 BASE = "https://broker.example"
 KEYS_WARNING = "the keys are what the service shows: give --keys with those that you trust\n"
 PROBLEM = "application/concise-problem-details+cbor"
@@ -89,6 +98,11 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
                         timestamp=block.timestamp,
                     )
 
+    def getEvent(self, eventId: str) -> Event:
+        """An event of the topic, as a client of the broker reads it."""
+        [found] = [each for each in self.logged(TOPIC) if each.eventId == eventId]
+        return found
+
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
         self.clock.advance(seconds)
@@ -128,6 +142,26 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         self.assertIn("  entry        2 of a tree of 3\n", output)
         self.assertEqual(self.receipts(newer), 2)
 
+    def test_eventOfTheTopicHasAReceipt(self) -> None:
+        """By its id; one that is no statement, or not registered, has none."""
+        self.registerFile("--keys", self.keys)
+        ids = [str(each) for each in self.put(b"hello", ISSUER.statement(STRANGER, "a", b"b"))]
+        registered = [*self.logged(TOPIC)][2]
+        newer = self.directory / "newer.scitt"
+        words = ("--output", newer, "--keys", self.keys)
+        output, _ = self.scitt("receipt", registered.eventId, *words)
+        self.assertIn("  entry        2 of a tree of 3\n", output)
+        said = SignedStatement.decode(newer.read_bytes())
+        self.assertEqual(said.message.withoutUnprotected(), self.statement.read_bytes())
+        newer.unlink()
+        for event, line in zip(
+            ids, ("the statement is no COSE_Sign1", "there is no such entry"), strict=True
+        ):
+            self.assertIn(line, self.scitt("receipt", event, *words, code=1)[1])
+        _, errors = self.scitt("receipt", f"./{ids[0]}", *words, code=2)
+        self.assertIn("No such file", errors)
+        self.assertFalse(newer.exists())
+
     def test_statementUnderWayIsWaitedFor(self) -> None:
         self.rig.disk.isHeld = True
         late = self.ask("POST", "/entries", self.statement.read_bytes())
@@ -153,6 +187,11 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         self.change = change
         self.registerFile("--keys", self.keys)
         self.assertEqual(self.waited, [7.0, 7.0])
+        self.output.unlink()
+        answers += [503] * 9
+        # For as long as it takes.
+        self.registerFile("--keys", self.keys, "--timeout", "0")
+        self.assertEqual(self.waited, [7.0] * 11)
 
     def test_redirectsOfEarlierDraftsAreFollowed(self) -> None:
         """303 and 302, until the receipt is there."""
@@ -243,6 +282,13 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         [key] = readKeys(path.read_bytes())
         self.assertEqual(output, f"{key.kid.hex()}\n")
         self.assertIn("give --genesis", errors)
+        output, _ = self.scitt("keys", "--genesis", "genesis.json")
+        [event] = self.logged(KEY_TOPIC)
+        self.assertEqual(output, f"{key.kid.hex()}, certified by event {event.eventId}\n")
+        stranger = encodeKeys([key, ServiceKey.derive(b"x").public])
+        self.change = lambda _, it: httpx.Response(200, content=stranger)
+        _, errors = self.scitt("keys", "--genesis", "genesis.json", code=1)
+        self.assertIn("NOT PROVED: the chain does not certify the key", errors)
         self.change = lambda _, it: httpx.Response(200, content=b"\x80")
         _, errors = self.scitt("keys", code=1)
         self.assertIn("what the service shows: there is no key", errors)

@@ -6,7 +6,7 @@ requests to webhooks, a set of JSON Web Keys (RFC 7517, RFC 8037) at a well-know
 
 from __future__ import annotations
 
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -35,6 +35,7 @@ from ...model import Health, WebhookKey
 from ...net.alarms import Alarm
 from ...net.deferreds import asDeferred
 from ...operations import LOG_PROOF, AlarmResult, alarmResults, bindText
+from ...proofs import base64url
 from .logins import Credentials
 from .plain import parseFields
 from .routes import (
@@ -239,20 +240,16 @@ class JsonWebKeys(Struct, frozen=True):
 
 def jsonWebKey(key: WebhookKey) -> JsonWebKey:
     """The record of a key."""
-    x = _base64url(key.key)
+    x = base64url(key.key)
     members = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'
     return JsonWebKey(
-        kid=_base64url(sha256(members.encode()).digest()),
+        kid=base64url(sha256(members.encode()).digest()),
         x=x,
         whpk="whpk_" + b64encode(key.key).decode(),
         group=key.group,
         eventId=key.eventId,
         exp=UNSET if key.until is None else key.until // 1000,
     )
-
-
-def _base64url(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def webhookKeyRoutes(calls: Calls) -> Iterator[Route]:

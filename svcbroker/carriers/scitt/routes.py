@@ -26,12 +26,12 @@ from ...errors import (
     QuotaExceeded,
 )
 from ...net.deferreds import asDeferred
+from ...proofs import base64url
 from ...proofs.scitt import (
     ANCHORS_TYPE,
     POLICY_TYPE,
     SignedStatement,
     StatementRefused,
-    base64url,
     encodeKeys,
 )
 from ..http.logins import CHALLENGES, Credentials

@@ -31,7 +31,6 @@ from ._registration import (
     RegistrationPolicy,
     StatementRefused,
     TreeAudit,
-    base64url,
 )
 from ._signing import ServiceKey, Signing
 
@@ -60,7 +59,6 @@ __all__ = [
     "StatementRefused",
     "TreeAudit",
     "VerifiedReceipt",
-    "base64url",
     "decodeCbor",
     "encodeKeys",
     "readKeys",

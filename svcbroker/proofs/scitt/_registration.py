@@ -10,7 +10,7 @@ events after it.
 from __future__ import annotations
 
 import binascii
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -21,7 +21,7 @@ from attrs import evolve, frozen
 from msgspec import UNSET, Struct, UnsetType
 
 from ...chain import History
-from .._documents import ProofInvalid
+from .._documents import ProofInvalid, base64url
 from ._cose import ALG, KID, CoseKey, decodeCbor
 from ._receipts import SignedStatement, VerifiedReceipt
 from ._signing import Signing
@@ -391,11 +391,6 @@ class TreeAudit:
         for size, receipts in sorted(self._wanted.items()):
             for what, _ in receipts:
                 yield f"{what} has a receipt of a tree of {size}, and the log makes {self.size}"
-
-
-def base64url(data: bytes) -> str:
-    """URL-safe Base64 without padding."""
-    return urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def _keyOf(text: str) -> CoseKey:

@@ -16,12 +16,12 @@ from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot
 from svcbroker.chain import History
 from svcbroker.interfaces import submit
 from svcbroker.model import EraseEvents
+from svcbroker.proofs import base64url
 from svcbroker.proofs.scitt import (
     Issuer,
     RegistrationPolicy,
     ServiceKey,
     SignedStatement,
-    base64url,
     readKeys,
     receiptsOf,
     verifyGrowth,
