@@ -40,7 +40,7 @@ from ._operator import ClientConnection, Operator
 from ._proving import Proving
 from .find import EventSearch
 from .subscriptions import KeptPositions, Subscriptions
-from .transparency import Transparency
+from .transparency import CheckpointLines, Transparency
 
 Answers = Mapping[Any, Any]
 """
@@ -188,6 +188,7 @@ class Services:
     @ivar metrics: collects the metrics of all features.
     @ivar alarms: asks all features for what is wrong.
     @ivar history: what was measured in the last day.
+    @ivar checkpointLines: what the transparency logs sign beside their trees.
     """
 
     reactor: Any
@@ -217,6 +218,7 @@ class Services:
     metrics: Metrics
     alarms: Alarms
     history: MeasureHistory
+    checkpointLines: CheckpointLines
 
 
 class RunningFeature:

@@ -22,12 +22,22 @@ from .clientcommand import connected, connectedCommand
 from .commandline import Command
 from .prooftext import factLine
 from .scittclient import ScittClient
-from .scittverify import ProvedStatement, importScitt, readKeyFile, readMessage, readStatement
+from .scittverify import (
+    CHECKPOINT,
+    POLICY,
+    ProvedStatement,
+    importScitt,
+    readCheckpointFile,
+    readKeyFile,
+    readMessage,
+    readStatement,
+)
 from .terminal import CommandError, Console, Exit, counted, notProved, quoted, showRecord
 
 if TYPE_CHECKING:
     from ..client import Client
-    from ..proofs.scitt import CoseKey, SignedStatement, TreeAudit
+    from ..proofs.scitt import CoseKey, SignedStatement, TreeAudit, TreeLine
+    from ..proofs.tlog import Policy
 
 _OUTPUT: Final = click.option(
     "--output", type=PATH, metavar="FILE", required=True, help="The new file to write."
@@ -71,13 +81,15 @@ def _serviceCommand(summary: str) -> Callable[[Callable[..., int]], click.Comman
 
 
 def _receiptCommand(
-    summary: str, argument: Any, ask: Callable[[ScittClient, bytes], bytes]
+    summary: str,
+    parameters: Sequence[Any],
+    ask: Callable[[ScittClient, bytes, int | None], bytes],
 ) -> click.Command:
     """
     Make a command that gets a receipt of a statement, and writes the Transparent Statement.
 
-    @param argument: the parameter C{statement}.
-    @param ask: gets the receipt of an entry.
+    @param parameters: those that others do not have, such as C{statement}.
+    @param ask: gets the receipt of an entry, in the tree of a size or as it is now.
     """
 
     def run(
@@ -88,25 +100,36 @@ def _receiptCommand(
         keys: Path | None,
         name: str | None,
         asJson: bool,
+        checkpoint: Path | None = None,
     ) -> int:
         scitt = importScitt()
-        if output.exists():
-            # Said before the statement is in the tree for good.
-            raise CommandError(f"--output: {output} is there already")
+        for option, path in (("--output", output), ("--checkpoint", checkpoint)):
+            if path is not None and path.exists():
+                # Said before the statement is in the tree for good.
+                raise CommandError(f"{option}: {path} is there already")
         if isinstance(statement, Path):
             said = readStatement(statement)
         else:
             said = _registeredStatement(service, statement)
         trusted = _trustedKeys(console, service, keys)
-        receipt = ask(service, said.message.withoutUnprotected())
+        signed = None if checkpoint is None else _signedTree(service)
+        size = None if signed is None else signed[1].size
+        receipt = ask(service, said.message.withoutUnprotected(), size)
         try:
             found = scitt.verifyReceipts(said, [receipt], trusted, name)
+            if signed is not None and (size, signed[1].root) != (
+                found[0].receipt.size,
+                found[0].root,
+            ):
+                raise ProofInvalid("the checkpoint has another tree of this size than the receipt")
         except ProofInvalid as error:
             return notProved(console, error, asJson)
         writeNew(output, said.withReceipts([*scitt.receiptsOf(said), receipt]))
+        if signed is not None and checkpoint is not None:
+            writeNew(checkpoint, signed[0])
         return ProvedStatement(said, found, 1, False).show(console, asJson)
 
-    given = (argument, _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
+    given = (*parameters, _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
     return _serviceCommand(summary)(options(*given)(run))
 
 
@@ -119,6 +142,30 @@ def _fileOrEvent(text: str) -> Path | str:
         return str(EventId.parse(text))
     except BrokerError:
         return Path(text)
+
+
+def _signedTree(service: ScittClient) -> tuple[bytes, TreeLine]:
+    """
+    The newest checkpoint of the broker's log, and the tree of the service in it; nothing is
+    verified.
+
+    @raise CommandError: the log has not signed it yet.
+    """
+    with connected(service.urls, service.settings) as client:
+        data = client.readLog("checkpoint")
+    topic = click.get_current_context().params["topic"]
+    try:
+        found = [each for each in importScitt().treesOf(data) if topic in (None, each.topic)]
+    except ProofInvalid as error:
+        raise CommandError(f"what the broker shows: {error}", Exit.BAD) from None
+    if len(found) > 1:
+        raise CommandError("the checkpoint has the trees of several topics: give --topic")
+    if not found:
+        text = (
+            "the newest checkpoint has no tree of statements: wait for one that is cosigned later"
+        )
+        raise CommandError(text, Exit.BAD)
+    return data, found[0]
 
 
 def _registeredStatement(service: ScittClient, event: str) -> SignedStatement:
@@ -152,8 +199,8 @@ _register: Final = _receiptCommand(
     svcbroker proof scitt register report.cose --output report.scitt --keys scitt-keys
     svcbroker proof scitt register report.cose --output report.scitt --url https://scitt.example
     """,
-    click.argument("statement", type=PATH),
-    lambda service, entry: service.register(entry),
+    [click.argument("statement", type=PATH)],
+    lambda service, entry, size: service.register(entry),
 )
 
 _receipt: Final = _receiptCommand(
@@ -166,16 +213,28 @@ _receipt: Final = _receiptCommand(
     The receipt proves that the statement is in the tree as the tree is now, and is verified as with
     svcbroker proof scitt register. It is put behind the receipts that the statement has.
 
+    With --checkpoint it is of the tree that the newest checkpoint of the broker's log has, which
+    witnesses have cosigned: svcbroker proof scitt verify --checkpoint checks both, offline.
+
     Exit codes: 0 proved, 1 refused or not proved, 2 wrong usage.
 
     \b
     svcbroker proof scitt receipt report.scitt --output newer.scitt --keys scitt-keys
     svcbroker proof scitt receipt 7ba3f518-3-2 --output report.scitt --keys scitt-keys
     """,
-    click.argument(
-        "statement", metavar="STATEMENT|EVENT", type=ParsedType("statement", _fileOrEvent)
-    ),
-    lambda service, entry: service.receipt(sha256(entry).digest()),
+    [
+        click.argument(
+            "statement", metavar="STATEMENT|EVENT", type=ParsedType("statement", _fileOrEvent)
+        ),
+        click.option(
+            "--checkpoint",
+            type=PATH,
+            metavar="FILE",
+            help="Keep the checkpoint of the broker's log in this new file, with a receipt of its "
+            "tree.",
+        ),
+    ],
+    lambda service, entry, size: service.receipt(sha256(entry).digest(), size),
 )
 
 
@@ -316,6 +375,7 @@ def _consistency(
     All events of the topic are read, and each statement is checked again by the policy of its place
     in the log. The tree that they make must be that of the service as it is now, and those of the
     receipts of each STATEMENT, a Transparent Statement. The keys are those that the log certifies.
+    With --checkpoint and --policy, so must be the tree that a log has signed in its checkpoint.
 
     With --genesis, every event is proved to be of the chain that you trust. With --copy, the broker
     that is asked has a copy of the chain and no service: only the receipts given are compared.
@@ -331,6 +391,8 @@ def _consistency(
     click.option(
         "--topic", metavar="TOPIC", required=True, help="The topic of the service's statements."
     ),
+    CHECKPOINT,
+    POLICY,
     click.option("--genesis", metavar="FILE", help="The genesis that is trusted."),
     click.option("--copy", "isCopy", is_flag=True, help="Ask the broker for events alone."),
     jsonOption("Tell what was found in JSON."),
@@ -339,28 +401,32 @@ def _audit(
     console: Console,
     service: ScittClient,
     statements: tuple[Path, ...],
+    checkpoint: Path | None,
+    policy: Path | None,
     genesis: str | None,
     isCopy: bool,
     asJson: bool,
 ) -> int:
     topic = click.get_current_context().params["topic"]
     said = {str(each): readStatement(each) for each in statements}
-    if isCopy and not said:
+    seen = readCheckpointFile(checkpoint, policy)
+    if isCopy and not said and seen is None:
         raise CommandError("--copy needs a STATEMENT: there is nothing else to compare")
     try:
         if not isCopy:
             said["the service"] = importScitt().SignedStatement.decode(service.policy())
         with connected(service.urls, {**service.settings, "genesis": genesis}) as client:
-            audit, problems = _replay(client, topic, said)
+            audit, problems = _replay(client, topic, said, _signedTrees(topic, checkpoint, seen))
     except ProofInvalid as error:
         return notProved(console, error, asJson)
     if genesis is None:
         console.warn("the events are what the broker tells: give --genesis to have them proved")
+    compared = [*said, *([] if checkpoint is None else [str(checkpoint)])]
     told = {
         "good": not problems,
         "entries": audit.size,
         "root": audit.root.hex(),
-        "compared": [*said],
+        "compared": compared,
         "leftOut": audit.leftOut,
         "problems": problems,
     }
@@ -369,20 +435,41 @@ def _audit(
         *([] if problems else ["GOOD: the log makes the trees that were signed"]),
         factLine("entries", str(audit.size)),
         factLine("root", audit.root.hex()),
-        factLine("compared", quoted(", ".join(said))),
+        factLine("compared", quoted(", ".join(compared))),
         factLine("left out", f"{counted(audit.leftOut, 'event')}: no statements by the policy"),
     ]
     showRecord(console, told, lines, asJson)
     return Exit.BAD if problems else Exit.GOOD
 
 
+def _signedTrees(
+    topic: str, checkpoint: Path | None, seen: tuple[bytes, Policy] | None
+) -> Mapping[str, TreeLine]:
+    """
+    The tree of a topic in a checkpoint, by what the checkpoint is called; none without one.
+
+    @raise ProofInvalid: the policy does not accept it, or it has no tree of the topic.
+    """
+    if seen is None:
+        return {}
+    _, lines = importScitt().readTrees(*seen)
+    found = {str(checkpoint): each for each in lines if each.topic == topic}
+    if not found:
+        raise ProofInvalid(f"the checkpoint has no tree of the topic {topic}")
+    return found
+
+
 def _replay(
-    client: Client, topic: str, said: Mapping[str, SignedStatement]
+    client: Client,
+    topic: str,
+    said: Mapping[str, SignedStatement],
+    signed: Mapping[str, TreeLine],
 ) -> tuple[TreeAudit, Sequence[str]]:
     """
     Compute a tree from the log.
 
     @param said: the Transparent Statements whose receipts are compared, by what they are.
+    @param signed: the trees that are compared, by what has signed them.
     @return: the tree, and the problems.
     @raise ProofInvalid: a receipt is wrong by itself.
     @raise CommandError: the log has not all that the tree is made of.
@@ -396,7 +483,9 @@ def _replay(
     for what, statement in said.items():
         receipts = scitt.receiptsOf(statement)
         for found in scitt.verifyReceipts(statement, receipts, [*certified.keys.values()]):
-            audit.expect(what, found)
+            audit.expect(f"the receipt of {what}", found.receipt.size, found.root)
+    for what, line in signed.items():
+        audit.expect(f"the checkpoint {what}", line.size, line.root)
     problems: list[str] = []
     for number, event in enumerate(client.events(topic, tombstones=True), 1):
         if event.sequence != number or event.erased:

@@ -75,13 +75,16 @@ class ScittClient:
         """
         return self._result(self._settled(self._ask("POST", "/entries", statement)))
 
-    def receipt(self, id: bytes) -> bytes:
+    def receipt(self, id: bytes, size: int | None = None) -> bytes:
         """
         A new receipt of an entry.
 
         @param id: the hash of the entry.
+        @param size: the size of the tree that it is to be of, which only a broker knows; C{None}
+            for the tree as it is now.
         """
-        return self._result(self._settled(self._ask("GET", f"/entries/{id.hex()}")))
+        query = "" if size is None else f"?size={size}"
+        return self._result(self._settled(self._ask("GET", f"/entries/{id.hex()}{query}")))
 
     def policy(self) -> bytes:
         """The Transparent Statement with the policy, whose receipt is of the tree as it is now."""

@@ -5,29 +5,44 @@ C{svcbroker proof scitt verify}: checks a statement and its receipts offline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from attrs import frozen
 
 from ..files import readFile
 from ..proofs import ProofInvalid
+from ..proofs.tlog import MAX_NOTE_SIZE
 from .arguments import PATH, jsonOption, makeCommand, options
-from .prooftext import factLine
-from .terminal import (
-    CommandError,
-    Console,
-    Exit,
-    counted,
-    notProved,
-    quoted,
-    showRecord,
-    timeText,
-)
+from .inputs import readPolicy
+from .prooftext import factLine, witnessedFields, witnessedLines
+from .terminal import CommandError, Console, Exit, counted, notProved, quoted, showRecord, timeText
 
 if TYPE_CHECKING:
-    from ..proofs.scitt import ConsistencyReceipt, CoseKey, SignedStatement, VerifiedReceipt
+    from ..proofs.scitt import (
+        ConsistencyReceipt,
+        CoseKey,
+        SignedStatement,
+        VerifiedReceipt,
+        WitnessedTree,
+    )
+    from ..proofs.tlog import Policy
+
+
+CHECKPOINT: Final = click.option(
+    "--checkpoint",
+    type=PATH,
+    metavar="FILE",
+    help="A checkpoint of a log that has the tree of a receipt; needs --policy.",
+)
+POLICY: Final = click.option(
+    "--policy",
+    type=PATH,
+    metavar="FILE",
+    help="The logs and witnesses trusted: a tlog-policy.",
+)
 
 
 @makeCommand(
@@ -42,7 +57,9 @@ if TYPE_CHECKING:
     A receipt shows that the statement is in the tree of the service, of the size and root that are
     shown. It does not show that what the statement says is true, nor that the service shows the
     same tree to others. With --consistency it is shown that the service's later tree has
-    everything that the tree of the receipt has.
+    everything that the tree of the receipt has. With --checkpoint, a checkpoint of a broker's log,
+    and --policy it is shown that the log has signed this tree beside its blocks, and which
+    witnesses have seen it, and when.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -76,6 +93,8 @@ if TYPE_CHECKING:
         metavar="FILE",
         help="The keys of the statement's issuer, by which its signature is checked.",
     ),
+    CHECKPOINT,
+    POLICY,
     jsonOption("Tell what is proved in JSON."),
 )
 def command(
@@ -86,10 +105,13 @@ def command(
     keys: Path,
     service: str | None,
     issuerKeys: Path | None,
+    checkpoint: Path | None,
+    policy: Path | None,
     asJson: bool,
 ) -> int:
     """Check the receipts, and tell what they prove."""
     scitt = importScitt()
+    seen = readCheckpointFile(checkpoint, policy)
     trusted = readKeyFile(keys)
     ofIssuer = [] if issuerKeys is None else readKeyFile(issuerKeys)
     try:
@@ -103,9 +125,10 @@ def command(
         grown = None
         if consistency is not None:
             grown = scitt.verifyGrowth(found, readMessage(consistency), trusted, service)
+        tree = None if seen is None else scitt.verifyWitnessedTree(found, grown, *seen)
     except ProofInvalid as error:
         return notProved(console, error, asJson)
-    proved = ProvedStatement(said, found, len(given), bool(ofIssuer), grown)
+    proved = ProvedStatement(said, found, len(given), bool(ofIssuer), grown, tree)
     return proved.show(console, asJson)
 
 
@@ -158,6 +181,19 @@ def readKeyFile(path: Path) -> Sequence[CoseKey]:
         raise CommandError(f"{path}: {error}") from None
 
 
+def readCheckpointFile(checkpoint: Path | None, policy: Path | None) -> tuple[bytes, Policy] | None:
+    """
+    Read a checkpoint, and the policy by which it is accepted.
+
+    @raise CommandError: one is given without the other, or a file is none.
+    """
+    if (checkpoint is None) != (policy is None):
+        raise CommandError("--checkpoint and --policy are given together")
+    if checkpoint is None or policy is None:
+        return None
+    return readFile(checkpoint, MAX_NOTE_SIZE), readPolicy(policy)
+
+
 @frozen
 class ProvedStatement:
     """
@@ -167,6 +203,7 @@ class ProvedStatement:
     @ivar given: the number of its receipts.
     @ivar isSigned: whether the signature of its issuer was checked.
     @ivar grown: the consistency receipt from one of them, and the root of the later tree.
+    @ivar seen: the checkpoint that has the tree of one of them, or the later one.
     """
 
     said: SignedStatement
@@ -174,6 +211,7 @@ class ProvedStatement:
     given: int
     isSigned: bool
     grown: tuple[ConsistencyReceipt, bytes] | None = None
+    seen: WitnessedTree | None = None
 
     def show(self, console: Console, asJson: bool) -> int:
         """Tell what is proved."""
@@ -202,6 +240,7 @@ class ProvedStatement:
             ],
             "receiptsLeftOut": self.given - len(self.found),
             **({"laterTree": later} if later else {}),
+            **({} if self.seen is None else _seenFields(self.seen)),
         }
 
     def _lines(self) -> Iterator[str]:
@@ -222,9 +261,20 @@ class ProvedStatement:
             later, root = self.grown
             yield factLine("later tree", f"of {later.newer}, has all of the tree of {later.older}")
             yield factLine("its root", root.hex())
+        if self.seen is not None:
+            line, log = self.seen.line, self.seen.witnessed
+            yield factLine("signed tree", f"of {line.size}, of the topic {quoted(line.topic)}")
+            yield from starmap(factLine, witnessedLines(log))
         if self.given > len(self.found):
             count = counted(self.given - len(self.found), "receipt")
             yield factLine("left out", f"{count} by keys that are not given")
         if not self.isSigned:
             yield factLine("not checked", "the signature of the issuer: give --issuer-keys")
         yield factLine("not proved", "that the service shows the same tree to others")
+
+
+def _seenFields(seen: WitnessedTree) -> Mapping[str, Any]:
+    """The members of the JSON about a checkpoint."""
+    line = seen.line
+    tree = {"topic": line.topic, "size": line.size, "root": line.root.hex()}
+    return {"signedTree": tree, **witnessedFields(seen.witnessed)}

@@ -20,7 +20,7 @@ from ..broker import Answers, Broker, Calls, ClientConnection, Limits, MetadataS
 from ..broker.features import Feature, RunningFeature, Services
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..broker.subscriptions.feature import SubscriptionOptions
-from ..broker.transparency import LOG_TOPIC
+from ..broker.transparency import LOG_TOPIC, CheckpointLines
 from ..interfaces import ILedger, InvalidDescription
 from ..model import (
     AccountChange,
@@ -524,6 +524,7 @@ class _Base:
             metrics=Metrics(reactor, dependencies.budgets.work),
             alarms=Alarms(conditions, reactor, dependencies.now),
             history=MeasureHistory(SERIES, dependencies.now),
+            checkpointLines=CheckpointLines(),
         )
 
     def calls(

@@ -22,6 +22,7 @@ from ..access import ANYBODY, Access, grantsOf
 from ..broker import Broker, Calls, IWebhooks, Limits, MetadataStore
 from ..broker.features import Feature, RunningFeature, Services, StoredData
 from ..broker.subscriptions import KeptPositions, Subscriptions
+from ..broker.transparency import CheckpointLines
 from ..interfaces import (
     Action,
     AuthenticatorContext,
@@ -330,6 +331,7 @@ class FeatureTests(SynchronousTestCase):
             metrics=Metrics(clock, broker.budgets.work),
             alarms=Alarms(conditions, clock, clock.seconds),
             history=MeasureHistory((), clock.seconds),
+            checkpointLines=CheckpointLines(),
         )
         feature = self.fixture.feature
         made = feature.make(feature.read(self.options), self.services)

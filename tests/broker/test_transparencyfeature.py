@@ -14,7 +14,7 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Broker, Limits, MetadataStore
-from svcbroker.broker.transparency import feature
+from svcbroker.broker.transparency import CheckpointLines, feature
 from svcbroker.broker.transparency._cosigning import WitnessFailed
 from svcbroker.broker.transparency.feature import (
     TransparencyFeature,
@@ -98,6 +98,7 @@ class GroupTests(SynchronousTestCase):
             metadata=metadata,
             ledgers=ledgers,
             broker=Broker(ledgers, clock, Limits(), FakeDirectory()),
+            checkpointLines=CheckpointLines(),
         )
         self.addCleanup(services.broker.stop)
         made = TransparencyFeature(TransparencySettings(origin=origin, policy=policy), services)

@@ -4,7 +4,7 @@ Tests for having witnesses cosign a log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,7 @@ from svcbroker.broker.transparency._cosigning import (
     checkWitnesses,
 )
 from svcbroker.broker.transparency._transparencylog import (
+    CheckpointLines,
     CosignedCheckpoints,
     LogCheckpoint,
     TransparencyLog,
@@ -49,14 +50,22 @@ class WitnessingTests(SynchronousTestCase):
         self.clock = self.rig.clock
         self.file = MetadataFile()
         self.witnesses = FakeWitnesses(self.clock.seconds)
+        self.lines: Sequence[str] = ()
         self.serve()
 
     def serve(self, quorum: str = "two", **rule: Any) -> None:
         """Begin, as a broker that has just started."""
         self.metadata = MetadataStore(self.file, self.clock, maybeDeferred)
         self.cosigned = CosignedCheckpoints("1", policyOf(quorum), self.metadata)
+        lines = CheckpointLines()
+        lines.add("1", lambda: succeed(self.lines))
+        lines.add("2", lambda: fail(AssertionError("of another group")))
         self.log = TransparencyLog(
-            self.rig.ledger, self.metadata, self.clock.seconds, cosigned=self.cosigned
+            self.rig.ledger,
+            self.metadata,
+            self.clock.seconds,
+            cosigned=self.cosigned,
+            lines=lines,
         )
         certified = self.log.certified()
         self.rig.run(1)
@@ -141,6 +150,20 @@ class WitnessingTests(SynchronousTestCase):
         for each in self.witnesses.all.values():
             self.assertEqual(each.asked, [(0, self.size)])
         policyOf(log=self.key.verifier).check(self.served().note)
+
+    def test_linesOfFeaturesAreCosigned(self) -> None:
+        """They are signed beside the tree; and a checkpoint with them is of the chain later."""
+        self.assertEqual(self.served().head.extensions, ())
+        self.lines = ("svcbroker/scitt topic 2 root", "other")
+        self.publish(1)
+        self.rig.run(61)
+        served = self.served()
+        self.assertEqual(served.head.extensions, self.lines)
+        self.assertEqual(self.cosigners(), ["a", "b", "c"])
+        policyOf(log=self.key.verifier).check(served.note)
+        self.restart()
+        self.rig.run(2)
+        self.assertEqual(self.served().note.text, served.note.text)
 
     def test_askedOnlyWhereTheLogHasGrown(self) -> None:
         """After the interval, from the size before; and not while nothing is published."""

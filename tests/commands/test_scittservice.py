@@ -5,6 +5,7 @@ Tests for the commands of C{svcbroker proof scitt} that ask a service: one on a 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -28,10 +29,12 @@ from svcbroker.proofs.scitt import (
     readKeys,
     receiptsOf,
 )
+from svcbroker.proofs.tlog import LogKey, Note, TreeHead
 from tests.carriers.scitt.support import ISSUER, POLICY, TOPIC, ScittServiceTestCase, statement
 from tests.commands.support import CommandTestCase
 
 STRANGER = Claims(issuer="https://else.example", subject="urn:thing")
+LOG = LogKey("log", b"l" * 32)
 BASE = "https://broker.example"
 KEYS_WARNING = "the keys are what the service shows: give --keys with those that you trust\n"
 PROBLEM = "application/concise-problem-details+cbor"
@@ -49,6 +52,7 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         super().setUp()
         self.change: Callable[[httpx.Request, httpx.Response], httpx.Response] = lambda _, it: it
         self.asked: list[str] = []
+        self.lines: Sequence[str] = ()
         self.waited: list[float] = []
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
@@ -79,7 +83,8 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
 
     def handle(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(f"{request.method} {request.url.path}")
-        answer = self.answer(request.method, request.url.path, request.content)
+        path = request.url.raw_path.decode()
+        answer = self.answer(request.method, path, request.content)
         response = httpx.Response(answer.status, headers=answer.headers, content=answer.body)
         return self.change(request, response)
 
@@ -97,6 +102,16 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
                         eventId=str(each.eventId),
                         timestamp=block.timestamp,
                     )
+
+    def readLog(self, path: str) -> bytes:
+        """The checkpoint of the broker's log."""
+        self.assertEqual(path, "checkpoint")
+        text = TreeHead("log", 9, bytes(32), self.lines).text
+        return Note(text).signedBy(LOG.sign(text)).encode()
+
+    def sign(self) -> None:
+        """Have the log sign the tree as it is now."""
+        self.lines = self.successResultOf(self.service.checkpointLines())
 
     def getEvent(self, eventId: str) -> Event:
         """An event of the topic, as a client of the broker reads it."""
@@ -161,6 +176,72 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         _, errors = self.scitt("receipt", f"./{ids[0]}", *words, code=2)
         self.assertIn("No such file", errors)
         self.assertFalse(newer.exists())
+
+    def test_receiptOfTheTreeInACheckpointLeadsToTheLog(self) -> None:
+        """Verified with a policy, and compared with the log by an audit."""
+        self.registerFile("--keys", self.keys)
+        words: Sequence[object] = ("receipt", self.statement, "--keys", self.keys)
+        newer, note = self.directory / "newer.scitt", self.directory / "checkpoint"
+        words = (*words, "--output", newer, "--checkpoint", note)
+        _, errors = self.scitt(*words, code=1)
+        self.assertIn("the newest checkpoint has no tree of statements: wait", errors)
+        self.sign()
+        self.answer("POST", "/entries", statement(2))
+        self.scitt(*words)
+        policy = self.save("policy", f"log {LOG.verifier.text}\nquorum none".encode())
+        checked = ("--checkpoint", note, "--policy", policy)
+        verify: Sequence[object] = ("verify", newer, "--keys", self.keys, *checked)
+        output, _ = self.scitt(*verify)
+        self.assertIn("  signed tree  of 3, of the topic statements\n", output)
+        self.assertIn("  log          log\n", output)
+        self.assertIn("no witness has cosigned it", output)
+        told = json.loads(self.scitt(*verify, "--json")[0])
+        tree = {"topic": TOPIC, "size": 3, "root": self.lines[0].split(" ")[3]}
+        tree["root"] = b64decode(str(tree["root"])).hex()
+        self.assertEqual((told["signedTree"], told["log"]["size"]), (tree, 9))
+        self.change = self.rooted
+        output, _ = self.scitt("audit", "--topic", TOPIC, *checked)
+        self.assertIn(f"  compared     the service, {note}\n", output)
+        self.scitt("audit", "--copy", "--topic", TOPIC, *checked)
+
+    def test_checkpointsThatDoNotFitAreRefused(self) -> None:
+        """Of another tree or topic, without a policy, or of a tree without the statement."""
+        self.registerFile("--keys", self.keys)
+        self.sign()
+        good = self.lines[0]
+        wrong = good.rpartition(" ")[0] + " " + "A" * 43 + "="
+        newer, note = self.directory / "newer.scitt", self.directory / "checkpoint"
+        receipt: Sequence[object] = ("--output", newer, "--checkpoint", note, "--keys", self.keys)
+        receipt = ("receipt", self.statement, *receipt)
+        for lines, code, words in (
+            ([wrong], 1, "another tree of this size than the receipt"),
+            ([good, good.replace(TOPIC, "other")], 2, "the trees of several topics: give --topic"),
+            ([good.replace(" 3 ", " 2 ")], 1, "no such entry in the tree of 2"),
+            ([good.replace(" 3 ", " 4 ")], 1, "trees with receipts have 2 to 3 entries"),
+            ([f"{good} x"], 1, "has not a topic, a size and a root"),
+        ):
+            self.lines = lines
+            self.assertIn(words, "".join(self.scitt(*receipt, code=code)))
+        self.assertFalse(newer.exists() or note.exists())
+        policy = self.save("policy", f"log {LOG.verifier.text}\nquorum none".encode())
+        self.lines = [wrong]
+        forged = self.save("forged", self.readLog("checkpoint"))
+        for words, code, line in (
+            (("--checkpoint", forged), 2, "--checkpoint and --policy are given together"),
+            (("--policy", policy), 2, "--checkpoint and --policy are given together"),
+            (("--checkpoint", policy, "--policy", policy), 1, "the checkpoint: "),
+            (("--checkpoint", forged, "--policy", forged), 2, "forged: line 1"),
+            (("--checkpoint", forged, "--policy", policy), 1, "another tree of this size"),
+        ):
+            verify = ("verify", self.output, "--keys", self.keys, *words)
+            self.assertIn(line, "".join(self.scitt(*verify, code=code)))
+        audit = ("audit", "--topic", TOPIC, "--checkpoint", forged, "--policy", policy)
+        self.change = self.rooted
+        output, _ = self.scitt(*audit, code=1)
+        self.assertIn(f"the checkpoint {forged} is of another tree of 3 than the log", output)
+        self.lines = [good.replace(TOPIC, "other")]
+        forged.write_bytes(self.readLog("checkpoint"))
+        self.assertIn("has no tree of the topic statements", self.scitt(*audit, code=1)[0])
 
     def test_statementUnderWayIsWaitedFor(self) -> None:
         self.rig.disk.isHeld = True
@@ -347,8 +428,8 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         words = ("audit", self.output, "--topic", TOPIC, "--copy")
         changed = [*known[:2], replace(known[3], eventId=known[2].eventId)]
         for events, line in (
-            (known[:2], "has a receipt of a tree of 3, and the log makes 2"),
-            (changed, "has a receipt of another tree of 3 than the log makes"),
+            (known[:2], "is of a tree of 3, and the log makes 2"),
+            (changed, "is of another tree of 3 than the log makes"),
         ):
             self.reads(events)
             output, _ = self.scitt(*words, code=1)

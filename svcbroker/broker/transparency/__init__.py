@@ -7,6 +7,13 @@ C{n} has the root that the header of block C{n} holds as its history, and nothin
 
 from ._cosigning import IWitnessClient
 from ._logservice import Transparency, WitnessesAnswer
-from ._transparencylog import LOG_TOPIC, LogKeyRecord
+from ._transparencylog import LOG_TOPIC, CheckpointLines, LogKeyRecord
 
-__all__ = ["LOG_TOPIC", "IWitnessClient", "LogKeyRecord", "Transparency", "WitnessesAnswer"]
+__all__ = [
+    "LOG_TOPIC",
+    "CheckpointLines",
+    "IWitnessClient",
+    "LogKeyRecord",
+    "Transparency",
+    "WitnessesAnswer",
+]

@@ -366,8 +366,10 @@ class Witnessing:
         size, newest = await self.log.size(), self.cosigned.newest
         while newest is not None:
             head = newest.head
-            if head.size <= size and await self.log.head(head.origin, head.size) == head:
-                return
+            if head.size <= size:
+                now = await self.log.head(head.origin, head.size)
+                if now.root == head.root:
+                    return
             self._log.error(
                 "THE CHAIN of group {group} IS NOT the one that witnesses have cosigned at size "
                 "{cosigned}: it was restored from an older backup, or changed. It has size {size} "

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -102,6 +102,31 @@ class LogCheckpoint:
         return cls(TreeHead.parse(note.text), note)
 
 
+LineSource: TypeAlias = Callable[[], Deferred[Sequence[str]]]
+"""
+Gives extension lines for a checkpoint: of what is in the blocks that there are when it fires. It
+does not fail.
+"""
+
+
+class CheckpointLines:
+    """
+    The extension lines that features have the logs of groups sign in their checkpoints.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[str, list[LineSource]] = {}
+
+    def add(self, group: str, source: LineSource) -> None:
+        """Have the log of a group sign the lines of a source."""
+        self._sources.setdefault(group, []).append(source)
+
+    @asDeferred
+    async def of(self, group: str) -> Sequence[str]:
+        """The lines for the next checkpoint of a group."""
+        return [line for source in self._sources.get(group, ()) for line in await source()]
+
+
 class TransparencyLog:
     """
     The log of a group. Everything is read from the ledger when it is asked for: at most 256 hashes
@@ -119,12 +144,14 @@ class TransparencyLog:
         seconds: Callable[[], float],
         origin: str = "",
         cosigned: CosignedCheckpoints | None = None,
+        lines: CheckpointLines | None = None,
     ) -> None:
         """
         @param store: keeps the served checkpoint, for C{svcbroker admin log export}.
         @param seconds: a monotonic clock.
         @param origin: the origin of the log; empty for C{svcbroker/} and the chain's id.
         @param cosigned: the checkpoints that witnesses have cosigned, where there are witnesses.
+        @param lines: what checkpoints say besides.
         """
         self.group = ledger.group
         self._ledger = ledger
@@ -132,6 +159,7 @@ class TransparencyLog:
         self._seconds = seconds
         self._certification = LogCertification(ledger, store, origin)
         self._cosigned = cosigned
+        self._lines = lines or CheckpointLines()
         self._signed: LogCheckpoint | None = None
         self._signedAt = 0.0
         # Witnesses are asked for the same growth at the same time.
@@ -181,9 +209,11 @@ class TransparencyLog:
         isNew = 0 <= now - self._signedAt < MAX_AGE
         if signed is None or signed.head.size <= above or not isNew:
             key = (await self.certified()).key
+            # Before the size, so that the blocks have all that the lines are of.
+            lines = tuple(await self._lines.of(self.group))
             size = await self.size()
             if signed is None or size > signed.head.size:
-                head = await self.head(key.verifier.name, size)
+                head = evolve(await self.head(key.verifier.name, size), extensions=lines)
                 signed = LogCheckpoint(head, Note(head.text, (key.sign(head.text),)))
                 if self._signed is None or size > self._signed.head.size:
                     self._signed = signed
@@ -196,7 +226,7 @@ class TransparencyLog:
 
     @asDeferred
     async def head(self, origin: str, size: int) -> TreeHead:
-        """The tree head of a size. The chain has so many headers."""
+        """The tree head of a size, without further lines. The chain has so many headers."""
         tiles = await self._tiles(size)
         return TreeHead(origin, size, History.load(size, tiles.source).root)
 

@@ -218,7 +218,9 @@ class TransparencyFeature(RunningFeature):
                 continue
             origin = f"{settings.origin}/log/{group}" if settings.origin else ""
             cosigned = None if policy is None else CosignedCheckpoints(group, policy, metadata)
-            log = TransparencyLog(provable, metadata, reactor.seconds, origin, cosigned)
+            log = TransparencyLog(
+                *(provable, metadata, reactor.seconds, origin, cosigned, services.checkpointLines)
+            )
             self.logs[group] = log
             if cosigned is not None and self._client is not None:
                 self.witnessings[group] = Witnessing(

@@ -209,10 +209,12 @@ def _makeService(settings: ScittSettings, services: Services, thread: Any) -> Sc
         *(ledger, options.topic, makeFile, services.metadata, services.reactor, thread.run),
         services.budgets.work,
     )
-    return ScittService(
+    service = ScittService(
         *(options.topic, options.name, settings.policy, ledger, tree),
         *(services.broker, services.reactor, services.now),
     )
+    services.checkpointLines.add(group, service.checkpointLines)
+    return service
 
 
 def scittGroup(kind: str, name: str, value: bytes) -> str:

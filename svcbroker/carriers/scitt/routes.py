@@ -27,13 +27,7 @@ from ...errors import (
 )
 from ...net.deferreds import asDeferred
 from ...proofs import base64url
-from ...proofs.scitt import (
-    ANCHORS_TYPE,
-    POLICY_TYPE,
-    SignedStatement,
-    StatementRefused,
-    encodeKeys,
-)
+from ...proofs.scitt import ANCHORS_TYPE, POLICY_TYPE, SignedStatement, StatementRefused, encodeKeys
 from ..http.logins import CHALLENGES, Credentials
 from ..http.plain import parseFields
 from ..http.routes import Route, principalOf
@@ -187,9 +181,7 @@ class _Resources:
 
     async def consistency(self, request: Request, size: str) -> Reply:
         """A receipt that the tree has everything that one of a size has."""
-        if _SIZE.fullmatch(size) is None:
-            return problem(http.BAD_REQUEST, "Invalid locator", "a tree is named by its size")
-        receipt = await self._service.growth(principalOf(request), int(size))
+        receipt = await self._service.growth(principalOf(request), _sizeOf(size))
         headers = {b"Cache-Control": _NO_STORE}
         if receipt is None:
             return Reply(code=http.NO_CONTENT, headers=headers)
@@ -205,9 +197,12 @@ class _Resources:
             return problem(
                 http.BAD_REQUEST, "Invalid locator", "an entry is named by its SHA-256 in hex"
             )
-        found = await self._service.receipt(principalOf(request), name)
+        given = parseFields(_queryOf(request)).get(b"size")
+        size = None if given is None else _sizeOf(given.decode("latin-1"))
+        found = await self._service.receipt(principalOf(request), name, size)
         if found is None:
-            return problem(http.NOT_FOUND, "Not Found", "there is no such entry")
+            tree = "" if size is None else f" in the tree of {size}"
+            return problem(http.NOT_FOUND, "Not Found", f"there is no such entry{tree}")
         if found.receipt is None:
             headers = {b"Retry-After": b"%d" % RETRY_AFTER, b"Cache-Control": _NO_STORE}
             if not _isEarlier(request):
@@ -244,6 +239,17 @@ def _transparent(found: EntryReceipt) -> Reply:
     assert found.receipt is not None
     body = SignedStatement.decode(found.content).withReceipts([found.receipt])
     return Reply(type=STATEMENT, body=body)
+
+
+def _sizeOf(text: str) -> int:
+    """
+    The size of a tree.
+
+    @raise ParameterInvalid: it is none.
+    """
+    if _SIZE.fullmatch(text) is None:
+        raise ParameterInvalid("size: a tree is named by its size")
+    return int(text)
 
 
 def _queryOf(request: Request) -> bytes:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -42,6 +43,7 @@ from ...proofs.scitt import (
     SignedStatement,
     Signing,
     StatementRefused,
+    TreeLine,
 )
 from ...proofs.tlog import TILE_HEIGHT, parseTilePath
 from .statementtree import RETRY, StatementTree, TreeState
@@ -54,6 +56,9 @@ MAX_OPEN: Final = 10_000
 
 OPEN_SECONDS: Final = 600.0
 """For how long that is remembered."""
+
+TREE_TIMEOUT: Final = 1.0
+"""The seconds for which a checkpoint of the log waits for the tree."""
 
 _PURPOSE: Final = "scitt key"
 
@@ -232,22 +237,29 @@ class ScittService:
         return bool(self._open.get(id, 0.0) > self._reactor.seconds())
 
     @asDeferred
-    async def receipt(self, principal: Principal, id: bytes) -> EntryReceipt | None:
+    async def receipt(
+        self, principal: Principal, id: bytes, size: int | None = None
+    ) -> EntryReceipt | None:
         """
         An entry, with a new receipt.
 
         @param id: the hash of the entry.
+        @param size: the size of the tree that the receipt is to be of; C{None} for the tree as it
+            is now.
         @return: without content and receipt where it is being registered; C{None} where there is
-            none.
+            none in that tree.
+        @raise ParameterInvalid: no receipt is of a tree of this size.
         """
         principal.require(Action.SUBSCRIBE, self._ledger.group, self.topic)
-        found = await self._receipt(id)
+        found = await self._receipt(id, size)
         if found is None and (id in self._registering or self._isOpen(id)):
             found = EntryReceipt(id=id, content=b"", receipt=None)
         return found
 
-    async def _receipt(self, id: bytes) -> EntryReceipt | None:
+    async def _receipt(self, id: bytes, size: int | None = None) -> EntryReceipt | None:
         key, state = await self._key(), self._checkReady()
+        if size is not None:
+            state, _ = await self._earlier(size, state)
         place = await self.tree.place(id, state.size)
         if place is None:
             return None
@@ -316,19 +328,51 @@ class ScittService:
         """
         principal.require(Action.SUBSCRIBE, self._ledger.group, self.topic)
         key, state = await self._key(), self._checkReady()
-        if not 2 <= older <= state.size:
-            raise ParameterInvalid(f"size: trees with receipts have 2 to {state.size} entries")
+        _, path = await self._earlier(older, state)
         if older == state.size:
             return None
-        path = await self.tree.growth(older, state.size)
-        try:
-            root = rootOfGrowth(older, await self.tree.rootAt(older), state.size, path)
-        except Malformed:
-            root = b""
-        self._checkRoot(root == state.root)
         self.tree.signed(state)
         claims = self._claims(self.topic)
         return key.consistency(claims, older, state.size, path, state.root)
+
+    async def _earlier(self, size: int, state: TreeState) -> tuple[TreeState, Sequence[bytes]]:
+        """
+        The tree when it had a size, and the path from there.
+
+        @param state: the tree as it is now.
+        @raise ParameterInvalid: no receipt is of a tree of this size.
+        """
+        if not 2 <= size <= state.size:
+            raise ParameterInvalid(f"size: trees with receipts have 2 to {state.size} entries")
+        if size == state.size:
+            return state, ()
+        path = await self.tree.growth(size, state.size)
+        older = await self.tree.rootAt(size)
+        try:
+            root = rootOfGrowth(size, older, state.size, path)
+        except Malformed:
+            root = b""
+        self._checkRoot(root == state.root)
+        return TreeState(size, older), path
+
+    @asDeferred
+    async def checkpointLines(self) -> Sequence[str]:
+        """
+        The line for a checkpoint of the group's log: the tree of all statements that there are; an
+        earlier one where its file takes longer than L{TREE_TIMEOUT}, and no line where there is no
+        tree.
+        """
+        topic = self._ledger.topicState(self.topic)
+        if topic is None:
+            return ()
+        with suppress(TimeoutError, LedgerUnavailable):
+            await self.tree.reach(topic.height).addTimeout(TREE_TIMEOUT, self._reactor)
+        try:
+            state = self._checkReady()
+        except LedgerUnavailable:
+            return ()
+        self.tree.signed(state)
+        return (TreeLine(self.topic, state.size, state.root).text,)
 
     def _checkRoot(self, isRight: bool) -> None:
         """

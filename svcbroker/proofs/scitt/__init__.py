@@ -33,6 +33,7 @@ from ._registration import (
     TreeAudit,
 )
 from ._signing import ServiceKey, Signing
+from ._treelines import TreeLine, WitnessedTree, readTrees, treesOf, verifyWitnessedTree
 
 __all__ = [
     "ANCHORS_TYPE",
@@ -58,11 +59,16 @@ __all__ = [
     "Signing",
     "StatementRefused",
     "TreeAudit",
+    "TreeLine",
     "VerifiedReceipt",
+    "WitnessedTree",
     "decodeCbor",
     "encodeKeys",
     "readKeys",
+    "readTrees",
     "receiptsOf",
+    "treesOf",
     "verifyGrowth",
     "verifyReceipts",
+    "verifyWitnessedTree",
 ]

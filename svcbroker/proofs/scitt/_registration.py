@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ...chain import History
 from .._documents import ProofInvalid, base64url
 from ._cose import ALG, KID, CoseKey, decodeCbor
-from ._receipts import SignedStatement, VerifiedReceipt
+from ._receipts import SignedStatement
 from ._signing import Signing
 
 POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
@@ -331,10 +331,11 @@ class Registration:
 
 class TreeAudit:
     """
-    The tree of a topic of statements, computed from the events of a log and compared with receipts.
+    The tree of a topic of statements, computed from the events of a log and compared with those of
+    receipts and checkpoints.
 
-    Events are added in the order of the log. Nothing of the service is believed but its receipts,
-    which have to be of this tree.
+    Events are added in the order of the log. Nothing is believed but these trees, of which this one
+    has to be.
 
     @ivar registration: the keys and the policy, as far as events were added.
     @ivar leftOut: the number of events that are no entries.
@@ -357,13 +358,13 @@ class TreeAudit:
         """The root of the tree."""
         return self._history.root
 
-    def expect(self, what: str, found: VerifiedReceipt) -> None:
+    def expect(self, what: str, size: int, root: bytes) -> None:
         """
-        Expect the tree of a receipt. Called before the events are added that make it.
+        Expect a tree. Called before the events are added that make it.
 
-        @param what: what the receipt is of, for problems.
+        @param what: what is of this tree, for problems.
         """
-        self._wanted[found.receipt.size].append((what, found.root))
+        self._wanted[size].append((what, root))
 
     def add(self, content: bytes, time: int) -> Sequence[str]:
         """
@@ -371,7 +372,7 @@ class TreeAudit:
 
         @param content: its content.
         @param time: the time of its block, in milliseconds since the epoch.
-        @return: problems: receipts of the size that the tree has now, which are not of this tree.
+        @return: problems: what is of the size that the tree has now, and not of this tree.
         """
         entry = self.registration.entryOf(content, time)
         if entry is None or entry.id in self._ids:
@@ -381,16 +382,13 @@ class TreeAudit:
         self._history = self._history.after(entry.leaf)
         self.registration.apply(entry)
         wrong = [what for what, root in self._wanted.pop(self.size, ()) if root != self.root]
-        return [
-            f"{each} has a receipt of another tree of {self.size} than the log makes"
-            for each in wrong
-        ]
+        return [f"{each} is of another tree of {self.size} than the log makes" for each in wrong]
 
     def missing(self) -> Iterator[str]:
-        """Problems at the end of the log: receipts of trees that it does not make."""
-        for size, receipts in sorted(self._wanted.items()):
-            for what, _ in receipts:
-                yield f"{what} has a receipt of a tree of {size}, and the log makes {self.size}"
+        """Problems at the end of the log: trees that it does not make."""
+        for size, wanted in sorted(self._wanted.items()):
+            for what, _ in wanted:
+                yield f"{what} is of a tree of {size}, and the log makes {self.size}"
 
 
 def _keyOf(text: str) -> CoseKey:

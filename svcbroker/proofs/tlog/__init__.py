@@ -45,6 +45,9 @@ from ._treehead import (
     LogProof,
     TreeHead,
     checkCheckpoint,
+    encodeHash,
+    parseHash,
+    parseNumber,
 )
 
 __all__ = [
@@ -80,9 +83,12 @@ __all__ = [
     "checkName",
     "decodeEntries",
     "encodeEntries",
+    "encodeHash",
     "encodeTile",
     "hashEntries",
     "neededTiles",
+    "parseHash",
+    "parseNumber",
     "parseTilePath",
     "splitTile",
     "tilesBetween",

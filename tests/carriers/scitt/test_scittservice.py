@@ -5,13 +5,15 @@ The transparency service on a chain of the embedded ledger, over HTTP in memory.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 import cbor2
 import msgspec
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 
+from svcbroker.carriers.scitt.scittservice import TREE_TIMEOUT
 from svcbroker.carriers.scitt.statementtree import SCITT, SignedRoot
 from svcbroker.chain import History
 from svcbroker.interfaces import submit
@@ -22,6 +24,7 @@ from svcbroker.proofs.scitt import (
     RegistrationPolicy,
     ServiceKey,
     SignedStatement,
+    TreeLine,
     readKeys,
     receiptsOf,
     verifyGrowth,
@@ -163,6 +166,60 @@ class ServiceTests(ScittServiceTestCase):
         connection.close()
         answers = [self.answer("GET", "/consistency/4").status for _ in range(2)]
         self.assertEqual(answers, [503, 200])
+
+    def test_receiptsAreOfTheTreeThatIsAskedFor(self) -> None:
+        """Of every size that has the entry; damage of the file is seen before one is signed."""
+        known = [statement(each) for each in range(6)]
+        self.register(*known)
+        keys = readKeys(self.answer("GET", "/.well-known/scitt-keys").body)
+        said = SignedStatement.decode(known[1])
+        for size in range(4, 9):
+            answer = self.answer("GET", f"{pathOf(known[1])}?size={size}")
+            [found] = verifyReceipts(said, [answer.body], keys, "service")
+            root = self.successResultOf(self.tree.rootAt(size))
+            self.assertEqual((found.receipt.size, found.root), (size, root))
+        for size, status in (("3", 404), ("2", 404), ("1", 400), ("9", 400), ("x", 400), ("", 400)):
+            answer = self.answer("GET", f"{pathOf(known[1])}?size={size}")
+            self.assertEqual(answer.status, status, size)
+        connection = sqlite3.connect(self.path)
+        connection.execute("UPDATE leaf SET hash = zeroblob(32) WHERE number = 4")
+        connection.commit()
+        connection.close()
+        path = f"{pathOf(known[1])}?size=6"
+        self.assertEqual([self.answer("GET", path).status for _ in range(2)], [503, 200])
+
+    def lines(self) -> Sequence[str]:
+        """The lines for a checkpoint, which may wait for the tree."""
+        found = self.service.checkpointLines()
+        self.settle()
+        return self.successResultOf(found)
+
+    def test_checkpointHasTheTreeOfItsBlocks(self) -> None:
+        """None before there is one, nor of a log without the tree that was signed."""
+        self.register(statement(1))
+        state = self.tree.state
+        self.assertEqual(self.lines(), (TreeLine(TOPIC, 3, state.root).text,))
+        known = msgspec.json.decode(self.metadata.kept[SCITT, f"1/{TOPIC}"], type=SignedRoot)
+        self.assertEqual((known.size, known.root), (3, state.root.hex()))
+        # A block whose entries the tree does not have yet is waited for, and not for long.
+        late, add = Deferred[None](), self.tree._run
+        self.patch(self.tree, "_run", lambda *given: late.addCallback(lambda _: add(*given)))
+        self.put(statement(2))
+        waiting = self.service.checkpointLines()
+        self.assertNoResult(waiting)
+        late.callback(None)
+        self.settle()
+        self.assertEqual(self.successResultOf(waiting)[0].split(" ")[2], "4")
+        self.patch(self.tree, "_run", lambda *given: Deferred())
+        self.put(statement(3))
+        waiting = self.service.checkpointLines()
+        self.rig.clock.advance(TREE_TIMEOUT)
+        self.assertEqual(self.successResultOf(waiting)[0].split(" ")[2], "4")
+        self.patch(self.tree, "_run", maybeDeferred)
+        self.serve()
+        self.metadata.kept[SCITT, f"1/{TOPIC}"] = msgspec.json.encode(SignedRoot(3, "00" * 32))
+        self.serve()
+        self.assertEqual(self.lines(), ())
 
     def test_erasedStatementIsTold(self) -> None:
         """Its receipts end; and a tree that is lost as well cannot be made again."""
