@@ -24,8 +24,10 @@ from .prooftext import factLine
 from .scittclient import ScittClient
 from .scittverify import (
     CHECKPOINT,
+    CONTENT,
     POLICY,
     ProvedStatement,
+    checkContent,
     importScitt,
     readCheckpointFile,
     readKeyFile,
@@ -101,6 +103,7 @@ def _receiptCommand(
         name: str | None,
         asJson: bool,
         checkpoint: Path | None = None,
+        content: Path | None = None,
     ) -> int:
         scitt = importScitt()
         for option, path in (("--output", output), ("--checkpoint", checkpoint)):
@@ -111,6 +114,10 @@ def _receiptCommand(
             said = readStatement(statement)
         else:
             said = _registeredStatement(service, statement)
+        try:
+            checkContent(said, content)
+        except ProofInvalid as error:
+            return notProved(console, error, asJson)
         trusted = _trustedKeys(console, service, keys)
         signed = None if checkpoint is None else _signedTree(service)
         size = None if signed is None else signed[1].size
@@ -127,7 +134,7 @@ def _receiptCommand(
         writeNew(output, said.withReceipts([*scitt.receiptsOf(said), receipt]))
         if signed is not None and checkpoint is not None:
             writeNew(checkpoint, signed[0])
-        return ProvedStatement(said, found, 1, False).show(console, asJson)
+        return ProvedStatement(said, found, 1, False, content).show(console, asJson)
 
     given = (*parameters, _OUTPUT, *_TRUSTED, _TOPIC, _AS_JSON)
     return _serviceCommand(summary)(options(*given)(run))
@@ -190,6 +197,9 @@ _register: Final = _receiptCommand(
     STATEMENT is a COSE_Sign1 with its payload. The receipt of the service is verified and put into
     it. To register a statement again is safe: it is in the tree once, and has a new receipt.
 
+    With --content it is registered only where that file is its content: its payload, or, of a Hash
+    Envelope, what its payload is the hash of.
+
     Give --keys that you have kept. Otherwise the receipt is verified by the keys that the service
     shows now, and shows only that it does not contradict itself.
 
@@ -199,7 +209,7 @@ _register: Final = _receiptCommand(
     svcbroker proof scitt register report.cose --output report.scitt --keys scitt-keys
     svcbroker proof scitt register report.cose --output report.scitt --url https://scitt.example
     """,
-    [click.argument("statement", type=PATH)],
+    [click.argument("statement", type=PATH), CONTENT],
     lambda service, entry, size: service.register(entry),
 )
 
@@ -365,7 +375,7 @@ def _consistency(
         console.warn(f"the tree has not grown: it has the {older} entries of the receipt")
     elif output is not None:
         writeNew(output, receipt)
-    return ProvedStatement(said, found, len(given), False, grown).show(console, asJson)
+    return ProvedStatement(said, found, len(given), False, grown=grown).show(console, asJson)
 
 
 @_serviceCommand(

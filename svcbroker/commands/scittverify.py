@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from attrs import frozen
 
-from ..files import readFile
+from ..files import openFile, readFile
 from ..proofs import ProofInvalid
 from ..proofs.tlog import MAX_NOTE_SIZE
 from .arguments import PATH, jsonOption, makeCommand, options
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ..proofs.tlog import Policy
 
 
+CONTENT: Final = click.option(
+    "--content",
+    type=PATH,
+    metavar="FILE",
+    help="Check that this file is what the statement has in it, or has the hash of.",
+)
 CHECKPOINT: Final = click.option(
     "--checkpoint",
     type=PATH,
@@ -60,6 +66,8 @@ POLICY: Final = click.option(
     everything that the tree of the receipt has. With --checkpoint, a checkpoint of a broker's log,
     and --policy it is shown that the log has signed this tree beside its blocks, and which
     witnesses have seen it, and when.
+
+    A Hash Envelope has the hash of its content alone: --content compares a file with it.
 
     Exit codes: 0 proved, 1 not proved, 2 wrong usage.
     """
@@ -93,6 +101,7 @@ POLICY: Final = click.option(
         metavar="FILE",
         help="The keys of the statement's issuer, by which its signature is checked.",
     ),
+    CONTENT,
     CHECKPOINT,
     POLICY,
     jsonOption("Tell what is proved in JSON."),
@@ -105,6 +114,7 @@ def command(
     keys: Path,
     service: str | None,
     issuerKeys: Path | None,
+    content: Path | None,
     checkpoint: Path | None,
     policy: Path | None,
     asJson: bool,
@@ -121,6 +131,7 @@ def command(
             raise ProofInvalid("the statement has no receipts: give --receipt")
         if ofIssuer:
             said.verify(ofIssuer)
+        checkContent(said, content)
         found = scitt.verifyReceipts(said, given, trusted, service)
         grown = None
         if consistency is not None:
@@ -128,7 +139,7 @@ def command(
         tree = None if seen is None else scitt.verifyWitnessedTree(found, grown, *seen)
     except ProofInvalid as error:
         return notProved(console, error, asJson)
-    proved = ProvedStatement(said, found, len(given), bool(ofIssuer), grown, tree)
+    proved = ProvedStatement(said, found, len(given), bool(ofIssuer), content, grown, tree)
     return proved.show(console, asJson)
 
 
@@ -167,6 +178,17 @@ def readStatement(path: Path) -> SignedStatement:
     return said
 
 
+def checkContent(said: SignedStatement, path: Path | None) -> None:
+    """
+    Check that a file, if any, is the content of a statement.
+
+    @raise ProofInvalid: it is not.
+    """
+    if path is not None:
+        with openFile(path) as file:
+            said.checkContent(file)
+
+
 def readKeyFile(path: Path) -> Sequence[CoseKey]:
     """
     Read a file with keys.
@@ -202,6 +224,7 @@ class ProvedStatement:
     @ivar found: the receipts that prove it.
     @ivar given: the number of its receipts.
     @ivar isSigned: whether the signature of its issuer was checked.
+    @ivar content: the file that was found to be its content.
     @ivar grown: the consistency receipt from one of them, and the root of the later tree.
     @ivar seen: the checkpoint that has the tree of one of them, or the later one.
     """
@@ -210,6 +233,7 @@ class ProvedStatement:
     found: Sequence[VerifiedReceipt]
     given: int
     isSigned: bool
+    content: Path | None = None
     grown: tuple[ConsistencyReceipt, bytes] | None = None
     seen: WitnessedTree | None = None
 
@@ -227,6 +251,7 @@ class ProvedStatement:
             "issuer": claims.issuer,
             "subject": claims.subject,
             "signatureChecked": self.isSigned,
+            **self._contentFields(),
             "receipts": [
                 {
                     "service": None if each.receipt.claims is None else each.receipt.claims.issuer,
@@ -243,11 +268,38 @@ class ProvedStatement:
             **({} if self.seen is None else _seenFields(self.seen)),
         }
 
+    def _contentFields(self) -> Mapping[str, Any]:
+        """The members about the content: what is signed of one that is elsewhere."""
+        fields: dict[str, Any] = {"contentChecked": self.content is not None}
+        envelope, payload = self.said.envelope, self.said.message.payload
+        if envelope is not None:
+            fields["content"] = {
+                "hash": envelope.hashName or envelope.algorithm,
+                "digest": None if payload is None else payload.hex(),
+                "type": envelope.contentType,
+                "location": envelope.location,
+            }
+        return fields
+
+    def _contentLines(self) -> Iterator[str]:
+        """The lines about the content."""
+        envelope, payload = self.said.envelope, self.said.message.payload
+        if self.content is not None:
+            yield factLine("content", f"{quoted(str(self.content))} is that of the statement")
+        if envelope is not None and payload is not None:
+            name = envelope.hashName or f"hash {envelope.algorithm}"
+            yield factLine("" if self.content else "content", f"{name} {payload.hex()}")
+            if envelope.contentType is not None:
+                yield factLine("", f"of the type {quoted(str(envelope.contentType))}")
+            if envelope.location is not None:
+                yield factLine("", f"at {quoted(envelope.location)}")
+
     def _lines(self) -> Iterator[str]:
         """The lines for people."""
         yield "PROVED: the statement is in the tree of the service"
         yield factLine("issuer", quoted(self.said.claims.issuer))
         yield factLine("subject", quoted(self.said.claims.subject))
+        yield from self._contentLines()
         for each in self.found:
             receipt = each.receipt
             yield factLine("entry", f"{receipt.index} of a tree of {receipt.size}")
@@ -270,6 +322,8 @@ class ProvedStatement:
             yield factLine("left out", f"{count} by keys that are not given")
         if not self.isSigned:
             yield factLine("not checked", "the signature of the issuer: give --issuer-keys")
+        if self.said.envelope is not None and self.content is None:
+            yield factLine("not checked", "the content, which is elsewhere: give --content")
         yield factLine("not proved", "that the service shows the same tree to others")
 
 

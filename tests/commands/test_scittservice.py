@@ -30,7 +30,14 @@ from svcbroker.proofs.scitt import (
     receiptsOf,
 )
 from svcbroker.proofs.tlog import LogKey, Note, TreeHead
-from tests.carriers.scitt.support import ISSUER, POLICY, TOPIC, ScittServiceTestCase, statement
+from tests.carriers.scitt.support import (
+    CLAIMS,
+    ISSUER,
+    POLICY,
+    TOPIC,
+    ScittServiceTestCase,
+    statement,
+)
 from tests.commands.support import CommandTestCase
 
 STRANGER = Claims(issuer="https://else.example", subject="urn:thing")
@@ -242,6 +249,35 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         self.lines = [good.replace(TOPIC, "other")]
         forged.write_bytes(self.readLog("checkpoint"))
         self.assertIn("has no tree of the topic statements", self.scitt(*audit, code=1)[0])
+
+    def test_hashEnvelopeIsRegisteredWhereTheContentIsItsOwn(self) -> None:
+        """And verified with the content, or without it; what is signed of that is shown."""
+        content = self.save("report.pdf", b"%PDF a report")
+        header = {258: -16, 259: "application/pdf", 260: "https://acme.example/1"}
+        fields = {1: -7, 4: ISSUER.public.kid, 15: CLAIMS.fields, **header}
+        digest = sha256(content.read_bytes())
+        self.statement = self.save("report.cose", ISSUER.sign(fields, digest.digest()))
+        other = self.save("other.pdf", b"%PDF another")
+        words = ("--keys", self.keys, "--content")
+        output, _ = self.registerFile(*words, other, code=1)
+        self.assertEqual(output, "NOT PROVED: the content is not that of the statement\n")
+        self.assertEqual((self.asked, self.output.exists()), ([], False))
+        self.registerFile(*words, content)
+        self.assertIn("NOT PROVED", self.scitt("verify", self.output, *words, other, code=1)[0])
+        output, _ = self.scitt("verify", self.output, *words, content)
+        self.assertIn(
+            f"  content      {content} is that of the statement\n"
+            f"               SHA-256 {digest.hexdigest()}\n"
+            "               of the type application/pdf\n"
+            "               at https://acme.example/1\n",
+            output,
+        )
+        self.assertNotIn("the content, which is elsewhere", output)
+        output, _ = self.scitt("verify", self.output, "--keys", self.keys)
+        self.assertIn("  not checked  the content, which is elsewhere: give --content\n", output)
+        told = json.loads(self.scitt("verify", self.output, *words, content, "--json")[0])
+        self.assertEqual((told["contentChecked"], told["content"]["hash"]), (True, "SHA-256"))
+        self.assertEqual(told["content"]["digest"], digest.hexdigest())
 
     def test_statementUnderWayIsWaitedFor(self) -> None:
         self.rig.disk.isHeld = True

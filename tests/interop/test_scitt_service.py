@@ -383,7 +383,7 @@ class ScittTests(DaemonTestCase):
             (ISSUER, (0, "")),
             ("https://other.example", (1, "400 Rejected: the policy has no such issuer")),
         ):
-            arguments = [str(EXAMPLE), root, issuer, "issuer.pem", str(document)]
+            arguments = [str(EXAMPLE), root, issuer, "issuer.pem", str(document), "--hash"]
             output, errors, code = await getProcessOutputAndValue(
                 sys.executable, arguments, env=self.environment, path=str(self.root)
             )
@@ -398,7 +398,10 @@ class ScittTests(DaemonTestCase):
         self.assertEqual(code, 0, output)
         self.assertIn(", certified by event ", output)
         for words in (
-            ("verify", f"{document}.scitt", "--issuer-keys", self.root / "EdDSA.pub"),
+            (
+                *("verify", f"{document}.scitt", "--issuer-keys", self.root / "EdDSA.pub"),
+                *("--content", document),
+            ),
             (
                 *("register", f"{document}.scitt", "--output", self.root / "again.scitt"),
                 *("--url", self.daemon.base, "--topic", "statements"),
@@ -417,13 +420,23 @@ class ScittTests(DaemonTestCase):
         told = json.loads(output)
         self.assertEqual((told["good"], told["entries"], told["leftOut"]), (True, 3, 0))
 
+    async def operate(self, call: str, **parameters: Any) -> Any:
+        """The answer to an operator call."""
+        token = json.loads((self.dataDir / "operator.json").read_text("ascii"))["token"]
+        headers: Any = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        body = json.dumps(parameters).encode()
+        return await self.daemon.call(f"/admin/operator/{call}", "POST", body, headers)
+
     async def test_treeIsTheSameAfterKillsAndLosses(self) -> None:
         """
-        Kills while statements are registered; some take away the file of the tree, or damage it.
-        The tree made again has all of the one that was signed last, and at the end every statement
-        that was answered is at its place.
+        Kills while statements are registered and holds made; some take away the file of the tree,
+        or damage it. The tree made again has all of the one that was signed last, what is held
+        cannot be erased, and at the end every statement that was answered is at its place.
         """
         await self.serve()
+        await self.daemon.call("/rest/open", topic="papers")
+        paper = await self.daemon.call("/rest/publish", topic="papers", content="held")
+        held = [paper["eventId"]]
         known: dict[bytes, int] = {}
         size = 0
         for round in range(KILLS):
@@ -432,11 +445,13 @@ class ScittTests(DaemonTestCase):
             answered: Sequence[Answer] = [await each for each in asked[:ANSWERED]]
             for each in asked[ANSWERED:]:
                 each.addErrback(lambda failure: None)
-            for statement, answer in zip(batch, answered, strict=False):
-                self.assertEqual(answer.code, 201, answer.body)
-                known[statement] = await self.check(statement, answer)
+            answer = await self.operate("holds/add", case=f"{round}", reason="x", events=held)
+            self.assertEqual(answer["code"], 0, answer)
+            for statement, given in zip(batch, answered, strict=False):
+                self.assertEqual(given.code, 201, given.body)
+                known[statement] = await self.check(statement, given)
             keys = readKeys((await self.get("/.well-known/scitt-keys")).body)
-            signed = verifyReceipts(SignedStatement.decode(statement), [answer.body], keys)
+            signed = verifyReceipts(SignedStatement.decode(statement), [given.body], keys)
             await self.daemon.stop(signal.SIGKILL)
             [path] = (self.dataDir / "1" / "scitt").glob("*.sqlite")
             if round % 6 == 3:
@@ -446,6 +461,8 @@ class ScittTests(DaemonTestCase):
                 data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
                 path.write_bytes(data)
             await self.again()
+            answer = await self.operate("erase", reason="x", events=held)
+            self.assertNotEqual(answer["code"], 0)
             # Whether the others of the batch were in a later block or not.
             more = self.statement(BATCH * KILLS + round)
             known[more] = await self.check(more, await self.register(more))
@@ -453,9 +470,14 @@ class ScittTests(DaemonTestCase):
             self.assertEqual(grown.code, 200, grown.body)
             later, _ = verifyGrowth(signed, grown.body, keys)
             size = later.newer
+            self._log.info("{kills} kills, a tree of {size}", kills=round + 1, size=size)
         for statement, index in known.items():
             answer = await self.get(f"/entries/{sha256(statement).hexdigest()}")
             self.assertEqual(await self.check(statement, answer), index)
         self.assertGreater(size, len(known))
+        holds = await self.operate("holds/list")
+        self.assertEqual(holds["data"]["total"], KILLS)
+        page = await self.daemon.call("/rest/events", topic="papers")
+        self.assertEqual([each["eventId"] for each in page["events"]], held)
         text = "{kills} kills, {receipts} answered receipts, a tree of {size}"
         self._log.info(text, kills=KILLS, receipts=len(known), size=size)

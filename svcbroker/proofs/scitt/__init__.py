@@ -7,6 +7,7 @@ entry of a service's tree is the statement with an empty unprotected header, or 
 """
 
 from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor, encodeKeys, readKeys
+from ._envelopes import HashEnvelope
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
@@ -48,6 +49,7 @@ __all__ = [
     "CoseKey",
     "CoseMessage",
     "Entry",
+    "HashEnvelope",
     "InclusionReceipt",
     "Issuer",
     "KeyRecord",

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from attrs import evolve, frozen
 
 from ...chain import Malformed, leafHash, rootOfGrowth, rootOfPath
 from .._documents import ProofInvalid
-from ._cose import KID, CoseKey, CoseMessage, decodeCbor
+from ._cose import KID, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor
+from ._envelopes import HashEnvelope
 
 MAX_RECEIPTS: Final = 32
 """The most receipts of a Transparent Statement that are looked at."""
@@ -86,10 +87,12 @@ class SignedStatement:
 
     @ivar message: the message that it is.
     @ivar claims: who says it, and of what.
+    @ivar envelope: where its payload is the hash of its content: what it says of that.
     """
 
     message: CoseMessage
     claims: Claims
+    envelope: HashEnvelope | None = None
 
     @classmethod
     def decode(cls, data: bytes) -> SignedStatement:
@@ -99,7 +102,25 @@ class SignedStatement:
         @raise ProofInvalid: it is none.
         """
         message = CoseMessage.decode(data, "the statement")
-        return cls(message=message, claims=Claims.of(message.header, "the statement"))
+        claims = Claims.of(message.header, "the statement")
+        return cls(message=message, claims=claims, envelope=HashEnvelope.of(message))
+
+    def checkContent(self, content: BinaryIO) -> None:
+        """
+        Check that a content is that of the statement: its payload, or what its payload is the hash
+        of.
+
+        @param content: a file that was opened.
+        @raise ProofInvalid: it is not, or the hash is not known here.
+        """
+        if self.message.payload is None:
+            raise ProofInvalid("the statement does not have its payload")
+        if self.envelope is None:
+            said = content.read(MAX_MESSAGE + 1)
+        else:
+            said = self.envelope.digest(content)
+        if said != self.message.payload:
+            raise ProofInvalid("the content is not that of the statement")
 
     def withReceipts(self, receipts: Sequence[bytes]) -> bytes:
         """The Transparent Statement with these receipts, and with nothing else that is unsigned."""

@@ -266,6 +266,10 @@ class Registration:
             )
         if message.payload is None:
             raise StatementRefused("Payload Missing", "the statement does not have its payload")
+        if statement.envelope is not None and statement.envelope.hashName is None:
+            raise StatementRefused(
+                "Rejected", "the hash of a content is SHA-256, SHA-384 or SHA-512 here"
+            )
         if self._documentOf(statement) is None:
             if not self.documents:
                 raise StatementRefused("Rejected", "there is no policy yet")

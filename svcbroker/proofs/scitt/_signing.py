@@ -36,7 +36,7 @@ class ServiceKey:
     @ivar public: its public key, whose name is its thumbprint (RFC 9679).
     """
 
-    _sign: Callable[[bytes], bytes] = field(repr=False, eq=False)
+    _signer: Callable[[bytes], bytes] = field(repr=False, eq=False)
     public: CoseKey
 
     @classmethod
@@ -65,7 +65,11 @@ class ServiceKey:
 
     def statement(self, claims: Claims, contentType: str, payload: bytes) -> bytes:
         """Sign a statement."""
-        return self._message(self._header(claims) | {3: contentType}, {}, payload, payload)
+        return self.sign(self._header(claims) | {3: contentType}, payload)
+
+    def sign(self, header: Mapping[int, Any], payload: bytes) -> bytes:
+        """Sign a statement with any protected header."""
+        return self._message(header, {}, payload, payload)
 
     def inclusion(
         self, claims: Claims, index: int, size: int, path: Sequence[bytes], root: bytes
@@ -107,4 +111,4 @@ class ServiceKey:
     ) -> bytes:
         protected = cbor2.dumps(header)
         data = cbor2.dumps(["Signature1", protected, b"", signed])
-        return b"\xd2" + cbor2.dumps([protected, unprotected, payload, self._sign(data)])
+        return b"\xd2" + cbor2.dumps([protected, unprotected, payload, self._signer(data)])

@@ -145,6 +145,25 @@ class RegistrationTests(SynchronousTestCase):
             self.assertEqual(self.refused(data), title, data[:60])
         self.take(self.statement)
 
+    def test_hashEnvelopesAreEntries(self) -> None:
+        """With a hash that is known; others could be of anything."""
+        self.put(policy())
+        for header, size, title in (
+            ({258: -16, 259: "application/pdf", 260: "https://acme.example/1"}, 32, ""),
+            ({258: -44}, 64, ""),
+            ({258: -18}, 16, "Rejected"),
+            ({258: -16}, 31, "Malformed request"),
+            ({258: -16, 3: "text/plain"}, 32, "Malformed request"),
+            ({258: "SHA-256"}, 32, "Malformed request"),
+        ):
+            data = ISSUER.sign(
+                {1: -7, 4: ISSUER.public.kid, 15: CLAIMS.fields, **header}, bytes(size)
+            )
+            if title:
+                self.assertEqual(self.refused(data), title, header)
+            else:
+                self.assertEqual(self.take(data).content, data)
+
     def test_malformedRecordsAndDocumentsAreIgnored(self) -> None:
         self.put(policy())
         for record in (b"", b"{}", b'{"service":"x","key":"!"}', b'{"service":"x","key":"oA"}'):
