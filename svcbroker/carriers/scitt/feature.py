@@ -227,8 +227,9 @@ def scittBounds(options: ScittOptions, sizing: Sizing) -> Iterator[Bound]:
     room = "svcbroker.carriers.scitt"
     yield Bound(
         name="statements of SCITT",
-        bytes=(4 * 1024 * 1024 + sizing.maxContent + 10_000 * 250) if options.topic else 0,
-        how="statements on their way into the tree, 10,000 whose blocks are late, 1,000 keys",
+        bytes=(8 * 1024 * 1024 + sizing.maxContent + 10_000 * 250) if options.topic else 0,
+        how="statements on their way into the tree, 10,000 whose blocks are late, 1,000 keys, 100 "
+        "roots",
         holders=[
             *within(f"{room}.statementtree.StatementTree", "_leaves", "documents", "_waiting"),
             *within(f"{room}.scittservice.ScittService", "_registering", "_open", "refused"),

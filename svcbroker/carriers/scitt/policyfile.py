@@ -16,7 +16,15 @@ from attrs import evolve
 from ...files import readFile
 from ...net.settings import ConfigError
 from ...proofs import ProofInvalid
-from ...proofs.scitt import MAX_HEADER, Issuer, RegistrationPolicy, Signing, readKeys
+from ...proofs.scitt import (
+    MAX_HEADER,
+    Issuer,
+    IssuerRoot,
+    RegistrationPolicy,
+    Signing,
+    readKeys,
+    readRoots,
+)
 
 MAX_FILE: Final = 1024 * 1024
 """The most bytes of the file."""
@@ -68,20 +76,31 @@ def _checkNames(fields: Any, known: set[str], what: str) -> None:
         raise ValueError(f"{what} has {unknown[0]!r}, but may have {', '.join(sorted(known))}")
 
 
-def _issuersOf(fields: Any, directory: Path) -> Iterator[Issuer]:
-    """The keys of one issuer."""
-    _checkNames(fields, {"issuer", "keys", "kid", "since", "until"}, "one of [[issuers]]")
-    name, path, kid = fields.get("issuer"), fields.get("keys"), fields.get("kid")
+def _issuersOf(fields: Any, directory: Path) -> Iterator[Issuer | IssuerRoot]:
+    """The keys of one issuer, or its roots."""
+    known = {"issuer", "keys", "roots", "kid", "since", "until"}
+    _checkNames(fields, known, "one of [[issuers]]")
+    name, kid = fields.get("issuer"), fields.get("kid")
     if not isinstance(name, str) or not 1 <= len(name) <= 8192:
         raise ValueError("issuer is not a name of 1 to 8192 characters")
+    given = [each for each in ("keys", "roots") if each in fields]
+    if len(given) != 1:
+        raise ValueError(f"{name} needs either keys or roots")
+    path = fields[given[0]]
     if not isinstance(path, str):
-        raise ValueError(f"keys of {name} is not the path of a file")
+        raise ValueError(f"{given[0]} of {name} is not the path of a file")
+    since, until = (_timeOf(name, fields, each) for each in ("since", "until"))
+    if given == ["roots"]:
+        if kid is not None:
+            raise ValueError(f"kid of {name} is for keys: its statements have certificates")
+        for root in readRoots(_read(directory / path, MAX_FILE)):
+            yield IssuerRoot(name=name, root=root, since=since, until=until)
+        return
     keys = readKeys(_read(directory / path, MAX_HEADER))
     if kid is not None:
         if not isinstance(kid, str) or not kid or len(keys) > 1:
             raise ValueError(f"kid of {name} is not the name of the one key in {path}")
         keys = [evolve(keys[0], kid=_kidOf(kid))]
-    since, until = (_timeOf(name, fields, each) for each in ("since", "until"))
     for key in keys:
         yield Issuer(name=name, key=key, since=since, until=until)
 

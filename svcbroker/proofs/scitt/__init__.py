@@ -6,6 +6,7 @@ The services may be anybody's: what is trusted are keys that the verifier has fr
 entry of a service's tree is the statement with an empty unprotected header, or the hash of that.
 """
 
+from ._chains import Root, readRoots
 from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor, encodeKeys, readKeys
 from ._envelopes import HashEnvelope
 from ._receipts import (
@@ -24,9 +25,11 @@ from ._registration import (
     ANCHORS_TYPE,
     KEY_TOPIC,
     MAX_ISSUERS,
+    MAX_ROOTS,
     POLICY_TYPE,
     Entry,
     Issuer,
+    IssuerRoot,
     KeyRecord,
     Registration,
     RegistrationPolicy,
@@ -43,6 +46,7 @@ __all__ = [
     "MAX_ISSUERS",
     "MAX_MESSAGE",
     "MAX_RECEIPTS",
+    "MAX_ROOTS",
     "POLICY_TYPE",
     "Claims",
     "ConsistencyReceipt",
@@ -52,10 +56,12 @@ __all__ = [
     "HashEnvelope",
     "InclusionReceipt",
     "Issuer",
+    "IssuerRoot",
     "KeyRecord",
     "KeyUnknown",
     "Registration",
     "RegistrationPolicy",
+    "Root",
     "ServiceKey",
     "SignedStatement",
     "Signing",
@@ -67,6 +73,7 @@ __all__ = [
     "decodeCbor",
     "encodeKeys",
     "readKeys",
+    "readRoots",
     "readTrees",
     "receiptsOf",
     "treesOf",

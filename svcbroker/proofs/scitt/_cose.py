@@ -302,6 +302,15 @@ def _ofPem(data: bytes) -> Mapping[int, Any]:
         key = load_pem_public_key(data)
     except ValueError:
         raise ProofInvalid("the PEM has no public key") from None
+    return fieldsOf(key)
+
+
+def fieldsOf(key: object) -> Mapping[int, Any]:
+    """
+    The COSE_Key of a public key of C{cryptography}, as L{CoseKey.make} reads it.
+
+    @raise ProofInvalid: it is of a kind that is not known.
+    """
     if isinstance(key, Ed25519PublicKey):
         return {1: _OKP, -1: 6, -2: key.public_bytes_raw()}
     if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name not in _CURVES:

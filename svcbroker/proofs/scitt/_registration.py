@@ -19,9 +19,11 @@ from typing import Final, Literal
 import msgspec
 from attrs import evolve, frozen
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...chain import History
 from .._documents import ProofInvalid, base64url
+from ._chains import X5CHAIN, Root, keyOfChain
 from ._cose import ALG, KID, CoseKey, decodeCbor
 from ._receipts import SignedStatement
 from ._signing import Signing
@@ -37,6 +39,9 @@ KEY_TOPIC: Final = "$svc/scitt"
 
 MAX_ISSUERS: Final = 1000
 """The most keys of issuers that a policy trusts."""
+
+MAX_ROOTS: Final = 100
+"""The most roots of issuers that a policy trusts."""
 
 _KNOWN_ALGORITHMS: Final = (-7, -8, -9, -19, -35, -51)
 
@@ -70,6 +75,22 @@ class Issuer:
     until: int | None = None
 
 
+@frozen(kw_only=True)
+class IssuerRoot:
+    """
+    A root that statements of an issuer may lead to, which have their certificates in them.
+
+    @ivar name: the issuer, as its statements name it.
+    @ivar since: as for an L{Issuer}.
+    @ivar until: as for an L{Issuer}.
+    """
+
+    name: str
+    root: Root
+    since: int | None = None
+    until: int | None = None
+
+
 class _IssuerRecord(Struct, frozen=True, omit_defaults=True):
     issuer: str
     key: str
@@ -77,9 +98,18 @@ class _IssuerRecord(Struct, frozen=True, omit_defaults=True):
     until: int | None = None
 
 
+class _RootRecord(Struct, frozen=True, omit_defaults=True):
+    issuer: str
+    certificate: str
+    since: int | None = None
+    until: int | None = None
+
+
 class _Anchors(Struct, frozen=True):
     issuers: list[_IssuerRecord]
-    format: Literal["svcbroker/scitt-anchors/1"] = "svcbroker/scitt-anchors/1"
+    # The second where there are roots, which earlier versions would read over.
+    format: Literal["svcbroker/scitt-anchors/1", "svcbroker/scitt-anchors/2"]
+    roots: list[_RootRecord] | UnsetType = UNSET
 
 
 class _Policy(Struct, frozen=True):
@@ -92,6 +122,12 @@ class _Policy(Struct, frozen=True):
     )
     # Without it, ES256.
     receipts: Literal["EdDSA"] | UnsetType = UNSET
+
+
+_ROOTS_RULE: Final = (
+    "Of an issuer with roots there, a statement may have a chain of certificates in its protected "
+    "header, to one of them, all of which are valid at that time."
+)
 
 
 class KeyRecord(Struct, frozen=True):
@@ -125,29 +161,38 @@ class RegistrationPolicy:
     The statements that a service registers.
 
     @ivar issuers: the keys that are trusted.
+    @ivar roots: the roots that are trusted.
     @ivar isHashed: whether a leaf is the SHA-256 of an entry, rather than the entry.
     @ivar receipts: how receipts are signed.
     """
 
     issuers: Mapping[tuple[str, bytes], Issuer] = {}
+    roots: Sequence[IssuerRoot] = ()
     isHashed: bool = False
     receipts: Signing = "ES256"
 
     @classmethod
     def of(
-        cls, issuers: Sequence[Issuer], isHashed: bool = False, receipts: Signing = "ES256"
+        cls,
+        issuers: Sequence[Issuer | IssuerRoot],
+        isHashed: bool = False,
+        receipts: Signing = "ES256",
     ) -> RegistrationPolicy:
         """
-        The policy that trusts some keys.
+        The policy that trusts some keys and roots.
 
         @raise ProofInvalid: two keys of an issuer have one name, or there are too many.
         """
-        known = {(each.name, each.key.kid): each for each in issuers}
-        if len(known) < len(issuers):
+        keys = [each for each in issuers if isinstance(each, Issuer)]
+        roots = [each for each in issuers if isinstance(each, IssuerRoot)]
+        known = {(each.name, each.key.kid): each for each in keys}
+        if len(known) < len(keys):
             raise ProofInvalid("two keys of an issuer have one name: give each a kid")
         if len(known) > MAX_ISSUERS:
             raise ProofInvalid(f"there are more than {MAX_ISSUERS} keys of issuers")
-        return cls(issuers=known, isHashed=isHashed, receipts=receipts)
+        if len(roots) > MAX_ROOTS:
+            raise ProofInvalid(f"there are more than {MAX_ROOTS} roots of issuers")
+        return cls(issuers=known, roots=roots, isHashed=isHashed, receipts=receipts)
 
     def documents(self) -> Sequence[tuple[str, bytes]]:
         """The contents of the statements that put it in force, by their content types."""
@@ -155,6 +200,8 @@ class RegistrationPolicy:
             leaf="sha256" if self.isHashed else "entry",
             receipts=UNSET if self.receipts == "ES256" else self.receipts,
         )
+        if self.roots:
+            policy = replace(policy, rule=f"{policy.rule} {_ROOTS_RULE}")
         records = [
             _IssuerRecord(
                 issuer=each.name,
@@ -164,9 +211,23 @@ class RegistrationPolicy:
             )
             for each in self.issuers.values()
         ]
+        roots = [
+            _RootRecord(
+                issuer=each.name,
+                certificate=base64url(each.root.data),
+                since=each.since,
+                until=each.until,
+            )
+            for each in self.roots
+        ]
+        anchors = _Anchors(
+            issuers=records,
+            format="svcbroker/scitt-anchors/2" if roots else "svcbroker/scitt-anchors/1",
+            roots=roots or UNSET,
+        )
         return (
             (POLICY_TYPE, msgspec.json.encode(policy)),
-            (ANCHORS_TYPE, msgspec.json.encode(_Anchors(records))),
+            (ANCHORS_TYPE, msgspec.json.encode(anchors)),
         )
 
     def check(self, statement: SignedStatement, time: int) -> None:
@@ -176,22 +237,58 @@ class RegistrationPolicy:
         @param time: milliseconds since the epoch.
         @raise StatementRefused: it is not to be registered.
         """
-        kid, name = statement.message.header.get(KID), statement.claims.issuer
-        if not isinstance(kid, bytes):
-            raise StatementRefused(
-                "Rejected", "the statement does not name its key: kid is missing"
-            )
-        issuer = self.issuers.get((name, kid))
-        if issuer is None:
-            raise StatementRefused(
-                "Rejected", "the policy has no such issuer with a key of this kid"
-            )
-        if not (issuer.since or 0) <= time < (issuer.until or 2**63):
-            raise StatementRefused("Rejected", "the issuer's key is not trusted at this time")
+        header, name = statement.message.header, statement.claims.issuer
+        roots = [each for each in self.roots if each.name == name]
         try:
-            statement.message.verify(issuer.key, "the statement")
+            if X5CHAIN in header and roots:
+                key = self._keyOfChain(statement, roots, time)
+            else:
+                key = self._keyOfName(statement, time)
+            statement.message.verify(key, "the statement")
         except ProofInvalid as error:
             raise StatementRefused("Rejected", str(error)) from None
+
+    def _keyOfName(self, statement: SignedStatement, time: int) -> CoseKey:
+        """
+        The key of the issuer that a statement names.
+
+        @raise ProofInvalid: it is not trusted.
+        """
+        kid = statement.message.header.get(KID)
+        if not isinstance(kid, bytes):
+            raise ProofInvalid("the statement does not name its key: kid is missing")
+        issuer = self.issuers.get((statement.claims.issuer, kid))
+        if issuer is None:
+            raise ProofInvalid("the policy has no such issuer with a key of this kid")
+        if not _isTrusted(issuer, time):
+            raise ProofInvalid("the issuer's key is not trusted at this time")
+        return issuer.key
+
+    def _keyOfChain(
+        self, statement: SignedStatement, roots: Sequence[IssuerRoot], time: int
+    ) -> CoseKey:
+        """
+        The key of the certificate in a statement.
+
+        @param roots: those of its issuer.
+        @raise ProofInvalid: it does not lead to one that is trusted.
+        """
+        header = statement.message.header
+        trusted = [each.root for each in roots if _isTrusted(each, time)]
+        if not trusted:
+            raise ProofInvalid("the issuer's roots are not trusted at this time")
+        key = keyOfChain(header, trusted, time)
+        kid = header.get(KID)
+        # Whatever names the issuer has to name the same.
+        known = self.issuers.get((statement.claims.issuer, kid)) if kid is not None else None
+        if known is not None and known.key.thumbprint != key.thumbprint:
+            raise ProofInvalid("the certificate of the statement is not of the key of its kid")
+        return key
+
+
+def _isTrusted(issuer: Issuer | IssuerRoot, time: int) -> bool:
+    """Whether a key or a root is trusted at a time."""
+    return (issuer.since or 0) <= time < (issuer.until or 2**63)
 
 
 @frozen(kw_only=True)
@@ -308,9 +405,12 @@ class Registration:
                 self._rule = evolve(self._rule, isHashed=policy.leaf == "sha256")
                 self._policy = payload
             else:
-                issuers = [*map(_issuerOf, msgspec.json.decode(payload, type=_Anchors).issuers)]
-                policyOf = RegistrationPolicy.of(issuers)
-                self._rule = evolve(self._rule, issuers=policyOf.issuers)
+                anchors = msgspec.json.decode(payload, type=_Anchors)
+                roots = [] if anchors.roots is UNSET else anchors.roots
+                found = RegistrationPolicy.of(
+                    [*map(_issuerOf, anchors.issuers), *map(_rootOf, roots)]
+                )
+                self._rule = evolve(self._rule, issuers=found.issuers, roots=found.roots)
                 self._anchors = payload
         except (msgspec.DecodeError, ProofInvalid):
             # One that a later version has written: what was in force remains so.
@@ -396,14 +496,22 @@ class TreeAudit:
 
 
 def _keyOf(text: str) -> CoseKey:
+    return CoseKey.make(decodeCbor(_ofBase64(text), "a key"))
+
+
+def _ofBase64(text: str) -> bytes:
     try:
-        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):
-        raise ProofInvalid("a key is not in Base64") from None
-    return CoseKey.make(decodeCbor(data, "a key"))
+        raise ProofInvalid("a key or a root is not in Base64") from None
 
 
 def _issuerOf(record: _IssuerRecord) -> Issuer:
     return Issuer(
         name=record.issuer, key=_keyOf(record.key), since=record.since, until=record.until
     )
+
+
+def _rootOf(record: _RootRecord) -> IssuerRoot:
+    root = Root.decode(_ofBase64(record.certificate))
+    return IssuerRoot(name=record.issuer, root=root, since=record.since, until=record.until)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.scitt.policyfile import readPolicy
 from svcbroker.net.settings import ConfigError
 from tests.carriers.scitt.support import CLAIMS, ISSUER
+from tests.proofs.scitt.test_chains import ROOT
 
 
 class PolicyFileTests(SynchronousTestCase):
@@ -47,3 +49,27 @@ class PolicyFileTests(SynchronousTestCase):
             with self.assertRaises(ConfigError) as raised:
                 readPolicy("scitt-policy", str(self.path))
             self.assertIn(words, str(raised.exception))
+
+    def test_rootsTakeThePlaceOfKeys(self) -> None:
+        """From then on, and until then; each of the file."""
+        pem = self.path.with_name("roots.pem")
+        pem.write_bytes(ROOT.certificate.public_bytes(Encoding.PEM))
+        issuer = f'[[issuers]]\nissuer = "{CLAIMS.issuer}"\n'
+        roots = f'roots = "{pem.name}"\n'
+        self.path.write_text(f"{self.issuers}{issuer}{roots}since = 1970-01-01T00:00:01Z\n")
+        policy = readPolicy("scitt-policy", str(self.path))
+        self.assertEqual([*policy.issuers], [(CLAIMS.issuer, ISSUER.public.kid)])
+        [root] = policy.roots
+        found = (root.name, root.root.data, root.since, root.until)
+        self.assertEqual(found, (CLAIMS.issuer, ROOT.data, 1000, None))
+        for text, words in (
+            ("", "needs either keys or roots"),
+            ('roots = "x"\nkeys = "x"\n', "needs either keys or roots"),
+            ("roots = 1\n", "is not the path of a file"),
+            (f'{roots}kid = "1"\n', "is for keys"),
+            ('roots = "issuer-keys"\n', "the roots are not certificates in PEM"),
+            ('roots = "absent"\n', "cannot read"),
+        ):
+            self.path.write_text(issuer + text)
+            error = self.assertRaises(ConfigError, readPolicy, "scitt-policy", str(self.path))
+            self.assertIn(words, str(error))
