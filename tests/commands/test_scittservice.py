@@ -233,14 +233,14 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         policy = self.save("policy", f"log {LOG.verifier.text}\nquorum none".encode())
         self.lines = [wrong]
         forged = self.save("forged", self.readLog("checkpoint"))
-        for words, code, line in (
+        for given, code, line in (
             (("--checkpoint", forged), 2, "--checkpoint and --policy are given together"),
             (("--policy", policy), 2, "--checkpoint and --policy are given together"),
             (("--checkpoint", policy, "--policy", policy), 1, "the checkpoint: "),
             (("--checkpoint", forged, "--policy", forged), 2, "forged: line 1"),
             (("--checkpoint", forged, "--policy", policy), 1, "another tree of this size"),
         ):
-            verify = ("verify", self.output, "--keys", self.keys, *words)
+            verify = ("verify", self.output, "--keys", self.keys, *given)
             self.assertIn(line, "".join(self.scitt(*verify, code=code)))
         audit = ("audit", "--topic", TOPIC, "--checkpoint", forged, "--policy", policy)
         self.change = self.rooted

@@ -178,9 +178,9 @@ class ServiceTests(ScittServiceTestCase):
             [found] = verifyReceipts(said, [answer.body], keys, "service")
             root = self.successResultOf(self.tree.rootAt(size))
             self.assertEqual((found.receipt.size, found.root), (size, root))
-        for size, status in (("3", 404), ("2", 404), ("1", 400), ("9", 400), ("x", 400), ("", 400)):
-            answer = self.answer("GET", f"{pathOf(known[1])}?size={size}")
-            self.assertEqual(answer.status, status, size)
+        for text, status in (("3", 404), ("2", 404), ("1", 400), ("9", 400), ("x", 400), ("", 400)):
+            answer = self.answer("GET", f"{pathOf(known[1])}?size={text}")
+            self.assertEqual(answer.status, status, text)
         connection = sqlite3.connect(self.path)
         connection.execute("UPDATE leaf SET hash = zeroblob(32) WHERE number = 4")
         connection.commit()
