@@ -13,10 +13,28 @@ from tools.simulation.judge import ERROR
 from tools.simulation.mutations import EQUIVALENT, MUTATIONS
 from tools.simulation.oddities import withConstants
 from tools.simulation.replicas import CORRECT
-from tools.simulation.runs import hunt
+from tools.simulation.runs import Finding, hunt
 
 SEEDS = 200
 """How many random seeds may be needed for a mutation without a directed schedule."""
+
+FOUND = {
+    "proposal not justified": 81,
+    "other block accepted": 80,
+    "no waiting for others": 35,
+    "block of the lock lost in a crash": 35,
+    "timeouts without bound": 15,
+    "certificate of a height before": 15,
+    "promises not written": 13,
+    "forgotten lock": 11,
+    "only checkpoints synced": 7,
+    "older round after a crash": 7,
+    "same round after a crash": 7,
+    "no rounds reserved": 6,
+    "signers not sorted": 4,
+}
+"""The first seed that finds a mutation, where it is not one of the first few. Another simulator may
+need others: the search goes on from there. C{nox -s seeds} begins with the first of all."""
 
 
 class DirectedTests(SynchronousTestCase):
@@ -50,11 +68,15 @@ class RandomTests(SynchronousTestCase):
     Random schedules.
     """
 
+    def found(self, name: str) -> Finding:
+        """What finds a mutation."""
+        return hunt(name, SEEDS, isFocused=True, first=FOUND.get(name, 0))
+
     def test_randomSchedulesFindTheOthers(self) -> None:
         """The mutations without a directed schedule."""
         for name, mutation in MUTATIONS.items():
             if not mutation.schedule:
-                self.assertTrue(hunt(name, SEEDS, isFocused=True).isFound, name)
+                self.assertTrue(self.found(name).isFound, name)
         self.flushLoggedErrors()
 
     def test_randomSchedulesFindDirectedOnes(self) -> None:
@@ -63,7 +85,7 @@ class RandomTests(SynchronousTestCase):
             *("quorum too small", "signers counted twice", "proposal not justified"),
             *("2f+1 of 5", "2f+1 of 6", "2f+1 of 8", "chosen view", "other block accepted"),
         ):
-            self.assertTrue(hunt(name, SEEDS, isFocused=True).random, name)
+            self.assertTrue(self.found(name).random, name)
 
     def test_correctLedgerWithstandsScript(self) -> None:
         """The schedules of faults that a mutation of the ledger is found with."""

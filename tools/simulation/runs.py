@@ -228,16 +228,17 @@ class Finding:
         return bool(self.directed or self.random)
 
 
-def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
+def hunt(name: str, seeds: int, isFocused: bool, first: int = 0) -> Finding:
     """
     Search for a mutation with its directed schedule and with random seeds.
 
     @param seeds: how many random seeds to try at most.
     @param isFocused: whether random schedules concentrate on the mutation.
+    @param first: the first of these seeds.
     """
     mutation = MUTATIONS[name]
     directed = play(mutation.schedule, mutation.components) if mutation.schedule else None
-    random, tried = _randomly(mutation, seeds, isFocused)
+    random, tried = _randomly(mutation, range(first, first + seeds), isFocused)
     return Finding(
         name=name,
         schedule=mutation.schedule,
@@ -247,10 +248,10 @@ def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
     )
 
 
-def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int]:
+def _randomly(mutation: Mutation, seeds: range, isFocused: bool) -> tuple[str, int]:
     focus = mutation.focus if isFocused else None
     script = focus.script if focus else ()
-    for seed in range(seeds):
+    for seed in seeds:
         with withConstants(mutation.constants):
             system = (
                 Embedded(seed, mutation.nodes, mutation.replica, script=script)
@@ -260,7 +261,7 @@ def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int
             violation = system.run().violation
         if violation is not None:
             return violation.invariant, seed
-    return "", seeds
+    return "", seeds.stop
 
 
 def huntAll(seeds: int, isFocused: bool) -> Iterator[Finding]:
