@@ -62,7 +62,7 @@ PLACES: Sequence[Place] = (
     Place("svcbroker.broker.subscriptions._follower.CACHED_BYTES", (0, 2000)),
     Place("svcbroker.broker.subscriptions._follower.BLOCKS_A_TURN", (1, 2)),
     Place("svcbroker.broker.subscriptions._follower.MERGE_DISTANCE", (0, 1)),
-    Place("svcbroker.broker.subscriptions._dispatcher.MAX_BATCH_EVENTS", (1, 2)),
+    Place("svcbroker.broker.subscriptions._follower.MAX_BATCH_EVENTS", (1, 2)),
     Place("svcbroker.broker.subscriptions._logsubscription.STEPS_A_TURN", (1,)),
     # Timeouts.
     Place("tools.simulation.cluster.TIMEOUT", ((0.02, 0.05), (0.1, 3.0))),

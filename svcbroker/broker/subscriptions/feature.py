@@ -29,9 +29,8 @@ from ...net.metrics import gauge, only
 from ...net.settings import WholeNumber, declareSetting
 from ..features import Feature, RunningFeature, Services, StoredData
 from ._backlog import MAX_NAMED, Backlog, Total, WaitingEvents
-from ._dispatcher import REMEMBERED_MATCHES, REMEMBERED_TOPICS
 from ._eventreading import MAX_CALLS, MAX_WAITING
-from ._follower import CACHED_BYTES
+from ._follower import CACHED_BYTES, REMEMBERED_MATCHES, REMEMBERED_TOPICS
 from ._logsubscription import SUBSCRIPTION_BYTES
 from ._positions import (
     MAX_POSITIONS,
@@ -253,8 +252,8 @@ def subscriptionBounds(options: SubscriptionOptions, sizing: Sizing) -> Iterator
         holders=(
             *within(f"{_ROOM}._registry.Subscriptions", "_live", "_held"),
             *within(f"{_ROOM}._backlog.Backlog", "_live", "_held"),
-            f"{_ROOM}._dispatcher.Dispatcher._audiences",
-            *within(f"{_ROOM}._dispatcher.Audience", "receivers", "mergers"),
+            f"{_ROOM}._follower.Dispatcher._audiences",
+            *within(f"{_ROOM}._follower.Audience", "receivers", "mergers"),
             f"{_ROOM}._topictree.FilterTrie._plain",
             f"{_ROOM}._topictree.FilterSet.filters",
             f"{_ROOM}._logsubscription.LogSubscription._outstanding",
@@ -271,7 +270,7 @@ def subscriptionBounds(options: SubscriptionOptions, sizing: Sizing) -> Iterator
         name="subscriptions that match a topic",
         bytes=sizing.groups * (REMEMBERED_TOPICS * ENTRY_BYTES + REMEMBERED_MATCHES * _MATCH_BYTES),
         how=f"{REMEMBERED_TOPICS:,} topics and {REMEMBERED_MATCHES:,} matches of {sizing.ofGroups}",
-        holders=[f"{_ROOM}._dispatcher.Dispatcher._remembered"],
+        holders=[f"{_ROOM}._follower.Dispatcher._remembered"],
     )
     yield Bound(
         name="calls that wait for events",

@@ -27,7 +27,7 @@ from svcbroker.broker.subscriptions import (
     Holder,
     KeptPositions,
     Subscriptions,
-    _dispatcher,
+    _follower,
     _positions,
     _registry,
 )
@@ -250,7 +250,7 @@ class SubscriptionTests(SynchronousTestCase):
         """What the block has up to the offset is not delivered once more."""
         fixture = self.fixture
         fixture.subscribe("b")
-        self.patch(_dispatcher, "MAX_BATCH_EVENTS", 2)
+        self.patch(_follower, "MAX_BATCH_EVENTS", 2)
         # One block of five events, as ledgers make them that decide on many requests at once.
         contents = [b"%d" % number for number in range(5)]
         height = fixture.subscriptions._followers["1"].height + 1

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker.subscriptions import _dispatcher
-from svcbroker.broker.subscriptions._dispatcher import Dispatcher, Receiver
+from svcbroker.broker.subscriptions import _follower
+from svcbroker.broker.subscriptions._follower import Dispatcher, Receiver
 from svcbroker.broker.subscriptions._topictree import FilterTrie
 from svcbroker.errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
 from svcbroker.model import TAG, Event, EventId, checkFilter, filterMatches
@@ -122,7 +122,7 @@ class DispatcherTests(SynchronousTestCase):
 
     def test_rememberedMatchesAreBounded(self) -> None:
         """One connection may have a thousand subscriptions that match every topic."""
-        self.patch(_dispatcher, "REMEMBERED_MATCHES", 10_000)
+        self.patch(_follower, "REMEMBERED_MATCHES", 10_000)
         dispatcher: Dispatcher[Receiver] = Dispatcher()
         fixture = Fixture()
         fixture.open("a")
@@ -144,7 +144,7 @@ class DispatcherTests(SynchronousTestCase):
 
     def test_filtersOfAnyNumberOfTopicsAreFound(self) -> None:
         """What was forgotten is looked up again."""
-        self.patch(_dispatcher, "REMEMBERED_TOPICS", 3)
+        self.patch(_follower, "REMEMBERED_TOPICS", 3)
         fixture = Fixture()
         topics = [f"t/{number}" for number in range(10)]
         fixture.open(*topics)
