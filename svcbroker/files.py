@@ -84,7 +84,7 @@ def readFile(path: Path | str, most: int | None = None) -> bytes:
 
 def parseToml(raw: bytes) -> dict[str, Any]:
     """
-    What a file in TOML says.
+    Parse a file in TOML.
 
     @raise ValueError: it is none. The text goes after the name of the file.
     """

@@ -9,8 +9,15 @@ To check a data directory takes three lines::
         print(finding)
 """
 
-from ._audit import Audited, audit, auditDataDirectoryFiles, auditGroup, auditGroupFiles
-from ._auditchain import AuditedChain, auditChain
+from ._audit import (
+    Audited,
+    AuditedChain,
+    audit,
+    auditChain,
+    auditDataDirectoryFiles,
+    auditGroup,
+    auditGroupFiles,
+)
 from ._backup import BackedUp, BackupRefused, backUp
 from ._eraser import ERASURE_BYTES, Eraser, Erasing, ErasureVerifier
 from ._export import (

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 
-from svcbroker.archive import _auditchain, audit, auditGroup
+from svcbroker.archive import _audit, audit, auditGroup
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents, lines
@@ -329,7 +329,7 @@ class DamageTests(ArchiveTestCase):
 
     def test_noTransactionLastsThroughAPause(self) -> None:
         """Between two batches a running broker can begin its write-ahead log anew."""
-        self.patch(_auditchain, "BATCH_BLOCKS", 3)
+        self.patch(_audit, "BATCH_BLOCKS", 3)
         store = Store.open(self.path)
         self.addCleanup(store.close)
         store.reserve(store.reservation()[0], 99)

@@ -536,7 +536,7 @@ class MqttConnection:
 _Find = Callable[[MqttConnection], Callable[[Any], None]]
 
 _FIRST: Final[Mapping[type, _Find]] = {Connect: attrgetter("_connect")}
-"""What finds the handler of a packet before there is a session."""
+"""The handler of the packet that comes before there is a session."""
 
 _HANDLERS: Final[Mapping[type, _Find]] = {
     Publishes: attrgetter("_publish"),
