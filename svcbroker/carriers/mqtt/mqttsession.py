@@ -535,6 +535,8 @@ class Session:
         """Record a PUBCOMP, or a refusal."""
         key = self.released.pop(packetId, None) or self._sent.pop(packetId, None)
         if key is not None and key in self._settled and not self._isShared(key):
+            if not self._completed:
+                self._completed = set()  # One that grows in its place.
             self._completed |= {key}
         elif key is not None:
             self._forget(key)
@@ -545,6 +547,8 @@ class Session:
         Forget an exchange. A crash must not leave the log's position before its event, or the
         event would be delivered again.
         """
+        if not self._advanced:
+            self._advanced = set()
         self._advanced |= {key[0]}
         self._hasChanged = True
 
