@@ -34,7 +34,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
-from ..net.budgets import Lane
+from ..net.budgets import ByteCount, Lane
 from ..net.transports import endSending
 from .http.connection import BrokerRequest
 from .http.logins import Credentials
@@ -61,6 +61,7 @@ _KEY_SIZE: Final = 16
 _VERSION: Final = b"13"
 _CLOSE_CODE: Final = 1000
 _UNSUPPORTED_DATA: Final = 1003
+_TRY_AGAIN_LATER: Final = 1013
 _UPGRADE_REQUIRED: Final = 426
 
 
@@ -71,18 +72,29 @@ class WebSocketWire:
     """
 
     def __init__(
-        self, protocol: IProtocol, reactor: IReactorTime, lane: Lane, *, isBinary: bool = False
+        self,
+        protocol: IProtocol,
+        reactor: IReactorTime,
+        lane: Lane,
+        counted: ByteCount,
+        *,
+        isBinary: bool = False,
     ) -> None:
         """
         @param protocol: is given the bytes that messages hold.
         @param reactor: measures how long a close takes.
         @param lane: its share of the time in which frames are read.
+        @param counted: counts the bytes of frames that wait for a turn, or until the protocol above
+            takes more.
         @param isBinary: whether text is neither sent nor taken.
         """
         self.producer: Any = None
         self._protocol = protocol
         self._reactor = reactor
         self._lane = lane
+        self._counted = counted
+        # The bytes that have arrived since all was read.
+        self._unread = 0
         self._waitsForTurn = False
         self._isReadingPaused = False
         self._isHandling = False
@@ -113,6 +125,7 @@ class WebSocketWire:
             return
         self._connection.receive_data(data)
         self._isAllRead = False
+        self._unread += len(data)
         self._readEvents()
 
     def _readEvents(self) -> None:
@@ -132,7 +145,27 @@ class WebSocketWire:
         # gets none, or these would pile up.
         if ping is not None and not self._isStalled and self._isOpen:
             self._transport.write(self._connection.send(ping.response()))
+        if self._isAllRead:
+            self._unread = 0
+        if self._unread != self._counted.size and not self._counted.set(self._unread):
+            self._refuse()
         self._tellEnd()
+
+    def _refuse(self) -> None:
+        """Close: all connections together have no room for what waits here. Nothing is kept."""
+        if self._isOpen:
+            self._transport.write(self._connection.send(CloseConnection(_TRY_AGAIN_LATER)))
+        self._lane.stop()
+        self._counted.close()
+        self._connection = Connection(ConnectionType.SERVER)
+        self._connection.receive_data(None)
+        self._isFailed = self._isAllRead = True
+        self._unread = 0
+        self._awaitClose()
+        # A transport with a producer waits for it. The Close of the client is the end that is read.
+        self._transport.unregisterProducer()
+        self._transport.resumeProducing()
+        endSending(self._transport)
 
     def _handleEvents(self) -> Ping | None:
         """
@@ -213,6 +246,7 @@ class WebSocketWire:
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""
         self._lane.stop()
+        self._counted.close()
         self._connection.receive_data(None)
         if self._closing is not None:
             self._closing.cancel()
@@ -457,12 +491,13 @@ class WebSocketResource(Resource):
         transport: Any = request.channel.transport
         lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
-        lane = request.channel.site.budgets.work.lane()
-        wire = WebSocketWire(protocol, self._reactor, lane, isBinary=self._isBinary)
+        channel, budgets = request.channel, request.channel.site.budgets
+        lane, counted = budgets.work.lane(), budgets.input.count(channel.owner)
+        wire = WebSocketWire(protocol, self._reactor, lane, counted, isBinary=self._isBinary)
         # Clients log in by the protocol inside.
         inner: Any = protocol
-        inner.stranger, request.channel.stranger = request.channel.stranger, None
-        request.channel.upgrade(wire)
+        inner.stranger, channel.stranger = channel.stranger, None
+        channel.upgrade(wire)
         return NOT_DONE_YET
 
     def _answer(self, request: BrokerRequest) -> _Handshake:

@@ -330,6 +330,37 @@ class StreamTests(SynchronousTestCase):
             wire.resumeReading()
         self.assertEqual(taken, [b"%d" % n for n in range(100)])
 
+    def test_messagesThatWaitAreCounted(self) -> None:
+        """Until they are read; where there is no room for them, the WebSocket is closed."""
+        wire, taken, socket = self.makeWire()
+        budget, transport = wire._counted._budget, wire._transport
+        data = b"".join(socket.send(BytesMessage(b"%d" % n)) for n in range(25))
+        wire.dataReceived(data)
+        self.assertEqual(budget.used, len(data))
+        for used in (len(data), 0):
+            wire.resumeReading()
+            self.assertEqual(budget.used, used)
+        self.assertEqual(len(taken), 25)
+        budget.total = len(data) - 1
+        transport.clear()
+        wire.dataReceived(data)
+        self.assertEqual((budget.used, budget.refused, len(taken)), (0, 1, 30))
+        socket.receive_data(transport.value())
+        self.assertEqual([each.code for each in socket.events()], [1013])
+        wire.dataReceived(data)
+        self.assertEqual((budget.used, len(taken)), (0, 30))
+        wire.connectionLost()
+        self.assertEqual(wire._reactor.getDelayedCalls(), [])
+
+    def test_lostConnectionKeepsNoMessages(self) -> None:
+        """What has waited is counted no more."""
+        wire, _, socket = self.makeWire()
+        budget = wire._counted._budget
+        wire.dataReceived(b"".join(socket.send(BytesMessage(b"x")) for _ in range(20)))
+        self.assertGreater(budget.used, 0)
+        wire.connectionLost()
+        self.assertEqual(budget.used, 0)
+
     def makeWire(self) -> tuple[Any, list[bytes], WebSocket]:
         """A wire whose protocol stops reading after each ten messages; these; and its client."""
         site = Site()
@@ -342,7 +373,7 @@ class StreamTests(SynchronousTestCase):
                     wire.pauseReading()
 
         clock, budgets = site.server.fixture.clock, site.server.fixture.broker.budgets
-        wire = WebSocketWire(Taker(), clock, budgets.work.lane())
+        wire = WebSocketWire(Taker(), clock, budgets.work.lane(), budgets.input.count("a"))
         transport = StringTransport()
         transport.registerProducer(wire, True)
         wire.makeConnection(transport)
@@ -379,10 +410,13 @@ class StreamTests(SynchronousTestCase):
 
     def test_wireImplementsInterfaces(self) -> None:
         site = Site()
+        fixture = site.server.fixture
+        budgets = fixture.broker.budgets
         wire = WebSocketWire(
             StompProtocol(site.server.factory),
-            site.server.fixture.clock,
-            site.server.fixture.broker.budgets.work.lane(),
+            fixture.clock,
+            budgets.work.lane(),
+            budgets.input.count("a"),
         )
         for interface in (IProtocol, IPushProducer):
             verifyObject(interface, wire)
