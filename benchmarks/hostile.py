@@ -61,6 +61,8 @@ EVENTS = 1000
 """Events in each of these blocks."""
 LARGE = 1024 * 1024
 """The largest content of an event by default."""
+HOLD = "benchmark"
+"""The case that holds as many events as one may."""
 GONE_SECONDS = 10.0
 IDLE = 10.0
 """Milliseconds that an idle daemon may use in a fifth of a second."""
@@ -169,6 +171,9 @@ def restCalls(known: Known) -> Mapping[str, Callable[[int], tuple[str, dict[str,
             {"older": number % (height - 1), "newer": height},
         ),
         "genesis": steady("/rest/genesis"),
+        "explainAccess": steady(
+            "/rest/explainAccess", action="subscribe", topic="/".join("t" * 50) + "/#"
+        ),
         "witnesses": steady("/rest/witnesses"),
         "listWebhooks": steady("/rest/listWebhooks", limit=1000),
         "listDurableSubscriptions": steady(
@@ -232,6 +237,9 @@ def operatorCalls(known: Known) -> Mapping[str, Mapping[str, object]]:
         "subscriptions/list": {"interfaceType": "MQTT", "limit": 1000},
         "webhooks/list": {"limit": 1000},
         "erase": {"reason": "x" * 200, "events": [*known.ids[:999], f"{'0' * 8}-999999999-1"]},
+        "erase/preview": {"events": known.ids[-EVENTS:]},
+        "holds/list": {"case": HOLD},
+        "holds/released": {},
     }
 
 
@@ -284,7 +292,7 @@ def attacks(known: Known) -> Iterator[Attack]:
                 yield Attack(title, "http", batch, connections=connections)
             title = f"{name}, batch of {BATCH}, {CONNECTIONS}, unread"
             yield Attack(title, "http", batch, connections=CONNECTIONS, isRead=False)
-    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {known.token}\r\n".encode()
+    head = _operatorHead(known.token)
     for name, given in operatorCalls(known).items():
         target, body = f"/svcbroker/admin/operator/{name}".encode(), msgspec.json.encode(given)
         request = httpRequest(b"POST", target, b"application/json", body, head)
@@ -635,12 +643,23 @@ def fill(broker: Broker, data: Path) -> Known:
         )
         large = answer["result"]["eventId"]
     turned = [each for group in zip(*ids, strict=True) for each in group]
+    token = readOperatorFile(data).token
+    held = {"case": HOLD, "reason": "x" * 200, "events": turned[-EVENTS:]}
+    _posted(port, msgspec.json.encode(held), "/admin/operator/holds/add", token)
     height = broker.daemon.call("/admin/group/general", groupId="1")["data"]["latestBlock"]
-    return Known(turned, large, int(height), readOperatorFile(data).token)
+    return Known(turned, large, int(height), token)
 
 
-def _posted(port: int, body: bytes) -> list[dict[str, dict[str, str]]]:
-    request = httpRequest(b"POST", b"/svcbroker/jsonrpc", b"application/json", body)
+def _operatorHead(token: str) -> bytes:
+    return f"Host: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n".encode()
+
+
+def _posted(
+    port: int, body: bytes, path: str = "/jsonrpc", token: str = ""
+) -> list[dict[str, dict[str, str]]]:
+    head = _operatorHead(token) if token else b""
+    target = f"/svcbroker{path}".encode()
+    request = httpRequest(b"POST", target, b"application/json", body, head)
     with socket.create_connection(("127.0.0.1", port), TIMEOUT) as opened:
         opened.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
         received = b""
