@@ -369,6 +369,10 @@ class HoldChange(Struct, frozen=True, kw_only=True):
     time: int
 
 
+_NO_CASES: Final[frozenset[str]] = frozenset()
+"""Of most levels: sets of their own would be most of their memory."""
+
+
 class _Level:
     """
     The patterns that begin alike.
@@ -382,8 +386,7 @@ class _Level:
 
     def __init__(self) -> None:
         self.below: dict[str, _Level] = {}
-        self.cases: set[str] = set()
-        self.rest: set[str] = set()
+        self.cases = self.rest = _NO_CASES
 
 
 class Holds:
@@ -436,18 +439,18 @@ class Holds:
         level = self._root
         for part in pattern.split(_SEPARATOR):
             if part == _ALL_BELOW:
-                level.rest.add(case)
+                level.rest |= {case}
                 return
             level = level.below.setdefault(part, _Level())
-        level.cases.add(case)
+        level.cases |= {case}
 
     def _removePattern(self, level: _Level, parts: Sequence[str], case: str) -> None:
         if not parts:
-            level.cases.discard(case)
+            level.cases -= {case}
             return
         part, *others = parts
         if part == _ALL_BELOW:
-            level.rest.discard(case)
+            level.rest -= {case}
             return
         below = level.below[part]
         self._removePattern(below, others, case)

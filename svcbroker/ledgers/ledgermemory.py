@@ -9,7 +9,7 @@ from typing import Final
 
 from ..chain import _authorship, _encoding
 from ..interfaces import IBoundedLedgerFactory, ILedgerFactory, InvalidDescription
-from ..model import _topics
+from ..model import MAX_HELD_EVENTS, MAX_HOLD_PATTERNS, MAX_HOLDS, _topics
 from ..net.bounds import CHECKED, Bound, cacheBound, within
 from ..net.budgets import ENTRY_BYTES
 from ._description import findLedgerFactories, readDescription
@@ -17,7 +17,8 @@ from ._description import findLedgerFactories, readDescription
 PENDING: Final = "pending transactions"
 """The bound of transactions that wait for a block."""
 
-_TOPIC_BYTES: Final = 700
+_TOPIC_BYTES: Final = 800
+_HOLD_BYTES: Final = 512 * 1024
 
 
 def ledgerBounds(descriptions: Mapping[str, str]) -> Iterator[Bound]:
@@ -59,9 +60,21 @@ def ledgerBounds(descriptions: Mapping[str, str]) -> Iterator[Bound]:
         each="each",
         holders=(
             *within("svcbroker.chain._state.ChainState", "_open", "_topicIndexes", "_topics"),
+            *within("svcbroker.chain._state.ChainState", "_addresses"),
             *within("svcbroker.chain._state.ChainState", "_senders", "_senderIndexes"),
             "svcbroker.chain._merkle.MerkleTree._levels",
             *within("svcbroker.ledgers._storedledger.TopicBytes", "_heights", "_counts"),
+        ),
+    )
+    yield Bound(
+        name="a hold",
+        bytes=_HOLD_BYTES,
+        how=f"at most, with {MAX_HOLD_PATTERNS} patterns or {MAX_HELD_EVENTS:,} events; up to "
+        f"{MAX_HOLDS:,} in a group",
+        each="each",
+        holders=(
+            *within("svcbroker.chain._claims.Holds", "_byCase", "_events"),
+            *within("svcbroker.chain._claims._Level", "below", "cases", "rest"),
         ),
     )
 

@@ -312,6 +312,11 @@ class Clients:
         call(number, f"/log/1/tile/0/{number:03}", isGood=False)
         call(number, "/log/1/checkpoint", isGood=False)
         call(number, "/replication/1", isGood=False, **following)
+        digest = sha256(f"c{number}".encode()).hexdigest()
+        wanted: Any = ({"hash": digest}, {"author": self._author.key.hex()})
+        for named in wanted:
+            call(number, "/rest/find", filter=f"t/{number}", **named)
+        call(number, "/console/bundle", isGood=False, events=event)
 
     def administer(self, number: int, topic: str) -> None:
         """Ask as operators do, and have webhooks."""
@@ -330,8 +335,20 @@ class Clients:
         call(number, "/rest/subscribe", topic=topic, url=url)
 
     def erase(self, number: int, event: str) -> None:
-        """Erase an event."""
-        self.call(number, "/admin/operator/erase", {"reason": f"r{number}", "events": [event]})
+        """Hold events, by their topic and by themselves, and erase one that is held no more."""
+
+        def operate(name: str, **given: object) -> None:
+            self.call(number, f"/admin/operator/{name}", given)
+
+        held = {"case": f"case-{number}", "reason": f"r{number}"}
+        operate("holds/add", **held, topics=[f"held/{number}/#"])
+        operate("holds/add", case=f"event-{number}", reason=f"r{number}", events=[event])
+        operate("holds/list", case=f"event-{number}")
+        operate("erase/preview", events=[event])
+        operate("holds/release", case=f"event-{number}", reason=f"r{number}")
+        operate("holds/released", case=f"event-{number}")
+        operate("erase", reason=f"r{number}", events=[event])
+        self.call(number, "/admin/operator/jobs/start", {"name": f"k{number}"}, isGood=False)
 
     def logIn(self, number: int) -> None:
         """Log in by passwords, right and wrong ones, from other addresses."""
@@ -580,6 +597,7 @@ def main(directory: Path) -> int:
             f"--data-dir={directory / 'data'}",
             f"--accounts={file}",
             "--webhook-allow=127.0.0.0/8",
+            "--find",
         ]
     )
     service: Any = tap.makeService(options)
