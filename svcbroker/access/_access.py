@@ -348,25 +348,33 @@ class Access:
         for change in changes:
             change()
         self._http.forget()
-        for principal in principals:
-            old = principal.identity
-            if not principal.name:
-                # No authenticator knows it: see changeAnonymous.
-                principal.usage.limit(self._quotasOf(old))
-                continue
-            account = before[principal]
-            # The log-in of an account by a token that expires. Where the credentials say what is
-            # granted, they last as long as they do.
-            isOfAccount = account is not None and _asLoggedIn(account, old) == old
-            if old.expiresAt is not None and not isOfAccount:
-                continue
-            identity = self._identify(principal.name)
-            if identity is None:
-                self._end(principal)
-                continue
-            if old.credential in old.credentials - identity.credentials:
-                self._end(principal, "does not have the credential of some log-ins any more")
-                continue
+        # Thousands may have logged in.
+        await self._makeAll(partial(self._revise, each, before[each]) for each in principals)
+
+    def _revise(self, principal: Principal, account: Identity | None) -> None:
+        """
+        Give a principal what its account has now.
+
+        @param account: what it had before.
+        """
+        old = principal.identity
+        if principal.isRevoked:
+            return
+        if not principal.name:
+            # No authenticator knows it: see changeAnonymous.
+            principal.usage.limit(self._quotasOf(old))
+            return
+        # The log-in of an account by a token that expires. Where the credentials say what is
+        # granted, they last as long as they do.
+        isOfAccount = account is not None and _asLoggedIn(account, old) == old
+        if old.expiresAt is not None and not isOfAccount:
+            return
+        identity = self._identify(principal.name)
+        if identity is None:
+            self._end(principal)
+        elif old.credential in old.credentials - identity.credentials:
+            self._end(principal, "does not have the credential of some log-ins any more")
+        else:
             principal.usage.limit(self._quotasOf(identity))
             if account != identity or not isOfAccount:
                 self._update(principal, _asLoggedIn(identity, old))

@@ -218,7 +218,7 @@ class Operator:
         found: list[ClientConnection] = []
         total = 0
         lane = self._work.lane()
-        for number, each in enumerate(tuple(self._connections()), 1):
+        for number, each in enumerate(self._connections(), 1):
             if each.matches(search):
                 total += 1
                 if len(found) < limit:
@@ -237,10 +237,14 @@ class Operator:
         @return: fires with whether there was one.
         """
         principal.requireAny(Action.OPERATE, None)
-        for each in tuple(self._connections()):
+        lane = self._work.lane()
+        for number, each in enumerate(self._connections(), 1):
             if each.remote == remote and each.protocol == protocol:
                 each.close()
                 return True
+            if not number % _LOOKED_AT_ONCE:
+                await lane.turn(isWrite=False)
+        lane.end()
         return False
 
     @asDeferred

@@ -250,7 +250,10 @@ class RunningFeature:
         return {}
 
     def connections(self) -> Iterable[ClientConnection]:
-        """The connections of clients that it has."""
+        """
+        The connections of clients that it has. Several turns of the reactor may pass until the last
+        one is taken, in which clients come and go.
+        """
         return ()
 
     def connected(self) -> int:

@@ -270,7 +270,7 @@ class RunningFeatures:
                 if not isGood:
                     _log.failure("A feature did not close in order", failure)
         finally:
-            self.subscriptions.stop()
+            await self.subscriptions.stop()
             if self.audit is not None:
                 self.audit.stop()
             await self.metadata.stop()

@@ -7,8 +7,9 @@ known yet.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from attrs import frozen
@@ -119,7 +120,10 @@ HALF: Final = 2
 """The same of bytes that wait for their rest or for an acknowledgement."""
 
 LOOK_EVERY: Final = 0.05
-"""The shortest time between two looks at all connections, in seconds."""
+"""The shortest time between two looks at the connections, in seconds."""
+
+LOOKED_AT: Final = 2000
+"""The most connections that a look asks. More have their turns in later ones."""
 
 
 _WRITE, _MANY, _READ = range(3)
@@ -284,11 +288,17 @@ class WorkBudget:
         """
         Make calls, in as many turns as they take. It is for what has to be done to thousands of
         connections or calls at once. The failure of a call is logged.
+
+        @param calls: each is taken when it is made, so that an iterator may leave out those that
+            are not needed any more.
         """
-        lane = self.lane()
-        for call in calls:
+        lane, left = self.lane(), iter(calls)
+        while True:
             if not lane.begin(isWrite=False):
                 await lane.turn(isWrite=False)
+            call = next(left, None)
+            if call is None:
+                break
             try:
                 call()
             except Exception:
@@ -738,12 +748,12 @@ class OutputBudget:
 
     def measure(self) -> int:
         """
-        Ask all connections.
+        Ask connections how much they have, as many as one look may.
 
         @return: how many bytes there are now.
         """
         self._lookedAt = self._clock.seconds()
-        for each in tuple(self._counted):
+        for each in _nextOf(self._counted):
             each.measure()
         return self.used
 
@@ -754,7 +764,7 @@ class OutputBudget:
         return self.used >= self.total or self._owners[owner] >= self.own
 
     def isStillOver(self, owner: str) -> bool:
-        """The same, after a look at all connections where the last one is some time ago."""
+        """The same, after a look at the connections where the last one is some time ago."""
         if self.isOver(owner) and self._clock.seconds() - self._lookedAt >= LOOK_EVERY:
             self.measure()
         return self.isOver(owner)
@@ -784,10 +794,20 @@ class OutputBudget:
 
     def _look(self) -> None:
         self._call = None
-        for each in tuple(self._blocked):
+        for each in _nextOf(self._blocked):
             each.look()
         if self._blocked and self._call is None:
             self._call = self._clock.callLater(LOOK_EVERY, self._look)
+
+
+def _nextOf(connections: dict[Unsent, None]) -> Sequence[Unsent]:
+    """The connections to look at now: all, or each in its turn."""
+    some = tuple(islice(connections, LOOKED_AT))
+    if len(some) < len(connections):
+        for each in some:
+            del connections[each]
+            connections[each] = None
+    return some
 
 
 @implementer(IPushProducer)

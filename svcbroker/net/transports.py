@@ -6,7 +6,7 @@ once, finding out that the other side has ended, and closing all of them when th
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -194,15 +194,29 @@ class OpenConnections(set[T]):
         """
 
         def cancel(drained: Deferred[None]) -> None:
-            for each in tuple(self):
-                abort(each)
+            self.endAll(abort)
 
         drained: Deferred[None] = Deferred(cancel)
         self._drained = drained
-        # Closing one may close another.
-        self._makeAll(partial(close, each) for each in tuple(self) if each in self)
+        self.endAll(close)
         self._finish()
         return drained
+
+    def endAll(self, end: Callable[[T], object]) -> Deferred[None]:
+        """
+        End all connections, in as many turns as that takes. The end of one may be that of others.
+
+        @param end: ends a connection.
+        @return: fires when it was called for the last one.
+        """
+        return self._makeAll(partial(end, each) for each in self.inTurns())
+
+    def inTurns(self) -> Iterator[T]:
+        """
+        Yield the connections to a caller that takes several turns. Those that were closed meanwhile
+        are left out, and new ones are.
+        """
+        return (each for each in tuple(self) if each in self)
 
     def discard(self, connection: object) -> None:
         """Remove a closed connection."""

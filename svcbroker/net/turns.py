@@ -10,20 +10,21 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-MakeAll: TypeAlias = Callable[[Iterator[Callable[[], object]]], object]
+MakeAll: TypeAlias = Callable[[Iterator[Callable[[], object]]], Deferred[None]]
 """Makes calls, one after the other, in as many turns as that takes:
 L{WorkBudget.makeAll<svcbroker.net.budgets.WorkBudget.makeAll>}."""
 
 
-def makeAtOnce(calls: Iterator[Callable[[], object]]) -> None:
+def makeAtOnce(calls: Iterator[Callable[[], object]]) -> Deferred[None]:
     """Make calls in this turn, all of them."""
     for call in calls:
         call()
+    return succeed(None)
 
 
 class Slots:

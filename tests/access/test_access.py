@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 from base64 import b64encode
+from functools import partial
 from typing import Any
 
 from twisted.cred.credentials import UsernamePassword
@@ -16,6 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY, Access, Admission, Principal
 from svcbroker.errors import NotAuthenticated, QuotaExceeded
 from svcbroker.interfaces import Action, InvalidDescription, Quotas
+from svcbroker.net.budgets import READS_AT_ONCE, WorkBudget
+from tests.net.countingclock import CountingClock
 
 from .support import FakeAuthenticator, account
 
@@ -159,13 +162,30 @@ class AccessTests(SynchronousTestCase):
         self.first.identities["ann"] = account("ann", "publish 1 a")
         self.assertIsNot(self.login("ann"), ann)
 
-    def test_connectionsOfAnAccountThatIsGoneEndInTurns(self) -> None:
-        made: list[object] = []
-        self.access = self.make(self.first, makeAll=made.append)
-        ann = self.login("ann")
-        del self.first.identities["ann"]
-        self.successResultOf(self.access.reload())
-        self.assertEqual((len(made), ann.isRevoked), (1, True))
+    def test_accountsThatAreGoneEndInTurns(self) -> None:
+        """Thousands may be gone, each with many connections."""
+        clock = CountingClock()
+        clock.isBehind = True
+        self.access = self.make(self.first, makeAll=WorkBudget(clock).makeAll)
+        names = [f"ann{number}" for number in range(5)]
+        self.first.identities = {each: account(each, "publish 1 a") for each in names}
+        principals = [self.login(each) for each in names]
+
+        def end(name: str) -> None:
+            self.ended.append(name)
+            clock.rightNow += READS_AT_ONCE
+
+        for each in principals:
+            each.onEnd(partial(end, each.name))
+        self.first.identities.clear()
+        reloading = self.access.reload()
+        for _ in range(20):
+            ended = len(self.ended)
+            clock.turn()
+            self.assertLessEqual(len(self.ended), ended + 1)
+        self.successResultOf(reloading)
+        self.assertEqual(sorted(self.ended), names)
+        self.assertTrue(all(each.isRevoked for each in principals))
 
     def test_aMistakeInOneFileLeavesAllAsTheyAre(self) -> None:
         applied: list[str] = []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
@@ -97,7 +98,12 @@ class PrincipalTests(SynchronousTestCase):
         self.principal.onEnd(lambda: ended.append("first"))
         forget = self.principal.onEnd(lambda: ended.append("forgotten"))
         self.principal.onEnd(lambda: ended.append("last"))
-        self.principal.revoke(made.append)
+
+        def make(calls: Iterator[Callable[[], object]]) -> Deferred[None]:
+            made.append(calls)
+            return succeed(None)
+
+        self.principal.revoke(make)
         self.assertTrue(self.principal.isRevoked)
         [calls] = made
         self.assertEqual(ended, [])

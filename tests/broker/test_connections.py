@@ -71,6 +71,12 @@ class ConnectionTests(SynchronousTestCase):
             self.fixture.clock.advance(0)
         page = self.successResultOf(listing)
         self.assertEqual((len(page.items), page.total), (3, 2002))
+        closing = self.operator.closeConnection(ANYBODY, "http", "10.1.0.1:1999")
+        self.assertNoResult(closing)
+        for _ in range(10):
+            self.fixture.clock.advance(0)
+        self.assertTrue(self.successResultOf(closing))
+        self.assertEqual(self.closed, ["10.1.0.1:1999"])
 
     def test_connectionIsClosed(self) -> None:
         """That of the protocol and the address alone; one that is gone is told."""

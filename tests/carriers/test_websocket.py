@@ -346,7 +346,7 @@ class StreamTests(SynchronousTestCase):
         wire.dataReceived(data)
         self.assertEqual((budget.used, budget.refused, len(taken)), (0, 1, 30))
         socket.receive_data(transport.value())
-        self.assertEqual([each.code for each in socket.events()], [1013])
+        self.assertEqual([*socket.events()], [CloseConnection(code=1013, reason="")])
         wire.dataReceived(data)
         self.assertEqual((budget.used, len(taken)), (0, 30))
         wire.connectionLost()

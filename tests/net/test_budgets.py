@@ -383,9 +383,19 @@ class WorkTests(WorkTestCase):
         made = self.work.makeAll(partial(call, name) for name in "abc")
         self.assertEqual(self.done, ["a"])
         self.assertTrue(lane.begin(isWrite=True))
-        self.assertEqual([self.turn(), self.turn()], [["b"], ["c"]])
+        self.assertEqual([self.turn() for _ in range(3)], [["b"], ["c"], []])
         self.successResultOf(made)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_callsForManyAreTakenWhenTheyAreMade(self) -> None:
+        """Those that are not needed any more may be left out until then."""
+        left = {"a", "b"}
+        self.work.lane().begin(isWrite=False)
+        self.clock.rightNow += READS_A_TURN
+        made = self.work.makeAll(partial(self.done.append, name) for name in "ab" if name in left)
+        left.remove("a")
+        self.assertEqual(self.turn(), ["b"])
+        self.successResultOf(made)
 
     def test_anyReactorHasTurns(self) -> None:
         """One that does not count them has a delayed call for each with work."""
@@ -480,6 +490,19 @@ class OutputTests(SynchronousTestCase):
         self.assertEqual(self.budget.measure(), 10)
         unsent.close()
         self.assertEqual(self.budget.used, 0)
+
+    def test_aLookAsksSomeOfMany(self) -> None:
+        """All have their turn, those that are paused, too."""
+        self.patch(budgets, "LOOKED_AT", 2)
+        connections = [self.connect("a") for _ in range(5)]
+        for transport, unsent in connections:
+            self.write(transport, unsent, 100)
+            transport.kept = 1
+        self.assertEqual(self.calls.count("a pauses"), 5)
+        self.assertEqual([self.budget.measure() for _ in range(3)], [302, 104, 5])
+        for count in (2, 4, 5):
+            self.clock.advance(LOOK_EVERY)
+            self.assertEqual(self.calls.count("a resumes"), count)
 
     def test_anOwnerHasAShare(self) -> None:
         self.assertEqual(self.budget.own * SHARE, self.budget.total)

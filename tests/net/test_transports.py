@@ -116,13 +116,20 @@ class OpenConnectionsTests(SynchronousTestCase):
         self.assertEqual(len(self.closed), 1)
 
     def test_cancelledDrainAborts(self) -> None:
-        aborted: list[str] = []
-        drained = self.connections.drain(self.closed.append, aborted.append)
+        drained = self.connections.drain(lambda each: None, self.closed.append)
         drained.cancel()
         self.failureResultOf(drained, CancelledError)
-        self.assertEqual(sorted(aborted), ["a", "b"])
+        self.assertEqual(sorted(self.closed), ["a", "b"])
         self.connections.clear()
         self.connections.discard("a")
+
+    def test_connectionsMayCloseBetweenTurns(self) -> None:
+        found = self.connections.inTurns()
+        first = next(found)
+        self.connections.clear()
+        self.connections.add("c")
+        self.assertIn(first, ("a", "b"))
+        self.assertEqual(list(found), [])
 
 
 class EndedTests(SynchronousTestCase):

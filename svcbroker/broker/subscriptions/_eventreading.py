@@ -6,9 +6,10 @@ events, or for blocks that other nodes have and this one does not have yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
-from twisted.internet.defer import Deferred, TimeoutError, succeed
+from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
@@ -108,8 +109,12 @@ class HeightWaits:
     Calls that wait until this node has a block.
     """
 
-    def __init__(self, reactor: IReactorTime) -> None:
+    def __init__(self, reactor: IReactorTime, work: WorkBudget) -> None:
+        """
+        @param work: the time in which calls that wait are refused when the broker stops.
+        """
         self._reactor = reactor
+        self._work = work
         self._places = Places(MAX_CALLS, "calls that wait for a block")
         self._waiting: dict[Deferred[None], None] = {}
         self._isDrained = False
@@ -160,9 +165,9 @@ class HeightWaits:
     def drain(self) -> Deferred[None]:
         """Refuse all calls that wait, and those that would wait from now on."""
         self._isDrained = True
-        for waiting in tuple(self._waiting):
-            waiting.errback(NodeBehind())
-        return succeed(None)
+        return self._work.makeAll(
+            partial(each.errback, NodeBehind()) for each in tuple(self._waiting) if not each.called
+        )
 
 
 def checkLogIn(principal: Principal) -> None:

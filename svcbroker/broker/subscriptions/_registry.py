@@ -8,10 +8,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from heapq import nsmallest
+from typing import Any
 from uuid import UUID
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -138,7 +139,7 @@ class Subscriptions:
         self._expiry = PositionExpiry(
             self._positions, self._followers, reactor, now, positionExpiry, self._use
         )
-        self._heights = HeightWaits(reactor)
+        self._heights = HeightWaits(reactor, budgets.work)
         self._reading = EventReading(
             self._followers,
             reactor,
@@ -165,13 +166,13 @@ class Subscriptions:
             await follower.start()
         self._expiry.start()
 
-    def stop(self) -> None:
+    @asDeferred
+    async def stop(self) -> None:
         """
         End all subscriptions; durable ones keep their positions. The ledgers still run.
         """
-        self._heights.drain()
-        for subscription in tuple(self._live.values()):
-            subscription.close()
+        await self._heights.drain()
+        await self._work.makeAll(each.close for each in tuple(self._live.values()))
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -349,10 +350,9 @@ class Subscriptions:
         """See L{ISubscriptionDirectory}."""
         return self._reading.read(principal, request)
 
-    def drain(self) -> Deferred[None]:
+    def drain(self) -> Deferred[Any]:
         """Answer calls that wait for events or blocks, and have none wait from now on."""
-        self._heights.drain()
-        return self._reading.drain()
+        return gatherResults([self._heights.drain(), self._reading.drain()])
 
     @asDeferred
     async def reach(

@@ -152,7 +152,8 @@ class HttpFeature(RunningFeature):
 
     def connections(self) -> Iterable[ClientConnection]:
         """See L{RunningFeature}."""
-        return () if self._site is None else (each.client() for each in self._site.channels)
+        site = self._site
+        return () if site is None else map(BrokerChannel.client, site.channels.inTurns())
 
     def connected(self) -> int:
         """See L{RunningFeature}."""

@@ -79,8 +79,7 @@ class MqttCarrier:
             await self._links.drain(lambda each: each.shutDown())
             await self.sessions.wills.published()
         finally:
-            for link in tuple(self._links):
-                link.abort()
+            await self._links.endAll(lambda each: each.abort())
             self.context.cooperator.stop()
             self.sessions.stop()
             self.endOfTurn.stop()
@@ -94,7 +93,7 @@ class MqttCarrier:
 
     def clients(self) -> Iterator[ClientConnection]:
         """All connections, for operators."""
-        return (each.client() for each in self._links)
+        return (each.client() for each in self._links.inTurns())
 
     @property
     def isDraining(self) -> bool:

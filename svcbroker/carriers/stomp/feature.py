@@ -80,7 +80,7 @@ class StompFeature(RunningFeature):
 
     def connections(self) -> Iterable[ClientConnection]:
         """See L{RunningFeature}."""
-        return (protocol.client() for each in self._all for protocol in each.protocols)
+        return (each.client() for factory in self._all for each in factory.protocols.inTurns())
 
     def connected(self) -> int:
         """See L{RunningFeature}."""

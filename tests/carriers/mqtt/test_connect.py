@@ -4,6 +4,9 @@ CONNECT, keep alive, take-over, DISCONNECT.
 
 from __future__ import annotations
 
+from typing import Any
+
+from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
@@ -19,6 +22,7 @@ from svcbroker.carriers.mqtt.packets import (
     Puback,
     Publish,
 )
+from svcbroker.net.budgets import READS_A_TURN
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import Server
@@ -222,6 +226,29 @@ class DisconnectTests(SynchronousTestCase):
         old.lose()
         self.successResultOf(drained)
         self.assertIsNone(server.factory.buildProtocol(None))
+
+    def test_shutDownThatIsCancelledAbortsInTurns(self) -> None:
+        """Its time is over: the connections that are left end, each with its subscriptions."""
+        server = Server()
+        server.ledger.isHolding = True
+        clients = [server.connected(each) for each in "abc"]
+        for each in clients:
+            each.send(Publish("t", b"x", 1, packetId=5))
+        drained = server.carrier.drain()
+        work, end = server.budgets.work, server.carrier.sessions.disconnected
+        ended: list[str] = []
+
+        def disconnected(session: Any, **more: Any) -> None:
+            end(session, **more)
+            ended.append(session.clientId)
+            work.used[0] += READS_A_TURN
+
+        self.patch(server.carrier.sessions, "disconnected", disconnected)
+        drained.cancel()
+        for count in range(1, len(clients) + 1):
+            self.assertEqual(len(ended), count)
+            server.clock.advance(1)
+        self.failureResultOf(drained, CancelledError)
 
     def test_shutDownAbortsClosingConnections(self) -> None:
         """A refused client that keeps its end open does not hold the stop, any other not long."""
