@@ -412,9 +412,25 @@ class ScittTests(DaemonTestCase):
             code, output, errors = await self.outcomeOf("proof", "scitt", *words, *given)
             self.assertEqual((code, errors), (0, ""), output)
             self.assertIn("PROVED", output)
+        policy, note = self.root / "policy", self.root / "checkpoint"
+        where = ("--url", self.daemon.base)
+        log = ("admin", "log", "key", "--genesis", genesis, *where)
+        code, output, errors = await self.outcomeOf(*log)
+        self.assertEqual((code, errors), (0, ""), output)
+        policy.write_text(output)
+        event = (await self.daemon.call("/rest/events", topic="statements"))["events"][2]["eventId"]
+        newer, trusted = self.root / "newer.scitt", ("--keys", keys)
+        seen = ("--checkpoint", note, "--policy", policy)
+        for words in (
+            ("receipt", event, "--output", newer, "--checkpoint", note, *trusted, *where),
+            ("verify", newer, *trusted, *seen),
+        ):
+            code, output, errors = await self.outcomeOf("proof", "scitt", *words)
+            self.assertEqual((code, errors), (0, ""), output)
+        self.assertIn("  signed tree  of 3, of the topic statements\n", output)
         code, output, errors = await self.outcomeOf(
             *("proof", "scitt", "audit", f"{document}.scitt", "--topic", "statements"),
-            *("--url", self.daemon.base, "--genesis", genesis, "--json"),
+            *(*where, "--genesis", genesis, "--json", *seen),
         )
         self.assertEqual((code, errors), (0, ""), output)
         told = json.loads(output)
