@@ -421,11 +421,11 @@ class ScittTests(DaemonTestCase):
         event = (await self.daemon.call("/rest/events", topic="statements"))["events"][2]["eventId"]
         newer, trusted = self.root / "newer.scitt", ("--keys", keys)
         seen = ("--checkpoint", note, "--policy", policy)
-        for words in (
+        for asking in (
             ("receipt", event, "--output", newer, "--checkpoint", note, *trusted, *where),
             ("verify", newer, *trusted, *seen),
         ):
-            code, output, errors = await self.outcomeOf("proof", "scitt", *words)
+            code, output, errors = await self.outcomeOf("proof", "scitt", *asking)
             self.assertEqual((code, errors), (0, ""), output)
         self.assertIn("  signed tree  of 3, of the topic statements\n", output)
         code, output, errors = await self.outcomeOf(
