@@ -18,8 +18,8 @@ from attrs import evolve
 from msgspec.structs import replace
 
 from svcbroker.client import Event
-from svcbroker.commands import scitt, scittclient
-from svcbroker.commands.scittclient import ScittClient, serviceUrl
+from svcbroker.commands import scitt
+from svcbroker.commands.scitt import ScittClient, serviceUrl
 from svcbroker.proofs.scitt import (
     KEY_TOPIC,
     Claims,
@@ -79,7 +79,7 @@ class ServiceCommandTests(ScittServiceTestCase, CommandTestCase):
         def connected(urls: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
             yield self
 
-        self.patch(scittclient, "askedService", asked)
+        self.patch(scitt, "askedService", asked)
         self.patch(scitt, "connected", connected)
         self.events: Callable[..., Iterator[Event]] = self.logged
 

@@ -8,14 +8,16 @@ entry of a service's tree is the statement with an empty unprotected header, or 
 
 from ._chains import Root, readRoots
 from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor, encodeKeys, readKeys
-from ._envelopes import HashEnvelope
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
     ConsistencyReceipt,
+    HashEnvelope,
     InclusionReceipt,
     KeyUnknown,
+    ServiceKey,
     SignedStatement,
+    Signing,
     VerifiedReceipt,
     receiptsOf,
     verifyGrowth,
@@ -36,7 +38,6 @@ from ._registration import (
     StatementRefused,
     TreeAudit,
 )
-from ._signing import ServiceKey, Signing
 from ._treelines import TreeLine, WitnessedTree, readTrees, treesOf, verifyWitnessedTree
 
 __all__ = [

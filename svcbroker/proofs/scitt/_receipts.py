@@ -1,23 +1,113 @@
 """
-Signed Statements, their receipts, and Transparent Statements, which are both in one (RFC 9943).
+Signed Statements, their receipts, and Transparent Statements, which are both in one (RFC 9943); and
+the private key of a service, which signs receipts and the service's own statements.
 
 A receipt proves that a statement is in the tree of a service: it is the service's signature over
 the root to which the path from the statement leads (RFC 9942). A consistency receipt proves
 that a later tree of the service has everything that an earlier one has.
+
+The payload of a Hash Envelope (RFC 9995) is the hash of a content that is elsewhere, so that the
+content can be forgotten and the statement stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
-from typing import Any, BinaryIO, Final
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256, sha512
+from typing import Any, BinaryIO, Final, Literal, TypeAlias
 
-from attrs import evolve, frozen
+import cbor2
+from attrs import evolve, field, frozen
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from ...chain import Malformed, leafHash, rootOfGrowth, rootOfPath
 from .._documents import ProofInvalid
 from ._cose import KID, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor
-from ._envelopes import HashEnvelope
+
+_CONTENT_TYPE: Final = 3
+_ALGORITHM: Final = 258
+_TYPE: Final = 259
+_LOCATION: Final = 260
+
+_PIECE: Final = 1024 * 1024
+
+_HASHES: Final[dict[int, tuple[str, Callable[[], Any]]]] = {
+    -16: ("SHA-256", hashlib.sha256),
+    -43: ("SHA-384", hashlib.sha384),
+    -44: ("SHA-512", hashlib.sha512),
+}
+
+
+@frozen(kw_only=True)
+class HashEnvelope:
+    """
+    The signed description of a content that is elsewhere.
+
+    @ivar algorithm: the hash, by its number in COSE.
+    @ivar contentType: the media type of the content, or its number in CoAP; C{None} where it is not
+        said.
+    @ivar location: where the content is, such as a URL; C{None} where it is not said.
+    """
+
+    algorithm: int
+    contentType: str | int | None = None
+    location: str | None = None
+
+    @property
+    def hashName(self) -> str | None:
+        """The name of the hash; C{None} for one that is not known here."""
+        return _HASHES[self.algorithm][0] if self.algorithm in _HASHES else None
+
+    @classmethod
+    def of(cls, message: CoseMessage) -> HashEnvelope | None:
+        """
+        Read that of a statement.
+
+        @return: C{None} where its payload is the content itself.
+        @raise ProofInvalid: it is malformed.
+        """
+        header, unsigned = message.header, message.unprotected
+        if any(each in unsigned for each in (_ALGORITHM, _TYPE, _LOCATION)):
+            raise ProofInvalid("the statement describes its content in its unsigned header")
+        if _ALGORITHM not in header:
+            if _TYPE in header or _LOCATION in header:
+                raise ProofInvalid("the statement describes a content, and does not say its hash")
+            return None
+        if _CONTENT_TYPE in header or _CONTENT_TYPE in unsigned:
+            raise ProofInvalid("the statement has a hash, and a type of what is not in it")
+        algorithm, kind, location = (header.get(x) for x in (_ALGORITHM, _TYPE, _LOCATION))
+        if type(algorithm) is not int:
+            raise ProofInvalid("the hash of the statement is not named by its number")
+        if not (kind is None or isinstance(kind, str) or (type(kind) is int and kind >= 0)):
+            raise ProofInvalid("the type of the content is neither a text nor a number")
+        if not (location is None or isinstance(location, str)):
+            raise ProofInvalid("the location of the content is no text")
+        found = cls(algorithm=algorithm, contentType=kind, location=location)
+        if algorithm in _HASHES and message.payload is not None:
+            name, make = _HASHES[algorithm]
+            if len(message.payload) != make().digest_size:
+                raise ProofInvalid(f"the payload of the statement is no {name}")
+        return found
+
+    def digest(self, content: BinaryIO) -> bytes:
+        """
+        The hash of a content of any size.
+
+        @param content: a file that was opened.
+        @raise ProofInvalid: this hash is not known here.
+        """
+        if self.algorithm not in _HASHES:
+            raise ProofInvalid(f"the hash {self.algorithm} of the statement is not known here")
+        made = _HASHES[self.algorithm][1]()
+        while piece := content.read(_PIECE):
+            made.update(piece)
+        digest: bytes = made.digest()
+        return digest
+
 
 MAX_RECEIPTS: Final = 32
 """The most receipts of a Transparent Statement that are looked at."""
@@ -377,3 +467,98 @@ def _keyOf(message: CoseMessage, keys: Sequence[CoseKey], what: str) -> CoseKey:
         if isinstance(kid, bytes) and each.kid == kid:
             return each
     raise KeyUnknown(f"{what} is signed by a key that is not among those given")
+
+
+Signing: TypeAlias = Literal["ES256", "EdDSA"]
+"""The ways in which a service signs."""
+
+_ES256: Final = -7
+_EDDSA: Final = -8
+_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+"""The order of P-256."""
+
+
+@frozen
+class ServiceKey:
+    """
+    A private key of P-256 or Ed25519.
+
+    @ivar public: its public key, whose name is its thumbprint (RFC 9679).
+    """
+
+    _signer: Callable[[bytes], bytes] = field(repr=False, eq=False)
+    public: CoseKey
+
+    @classmethod
+    def derive(cls, seed: bytes, signing: Signing = "ES256") -> ServiceKey:
+        """
+        The key that follows from a secret.
+
+        @param seed: 32 bytes that cannot be guessed.
+        """
+        if signing == "EdDSA":
+            secret = sha256(b"svcbroker Ed25519 " + seed).digest()
+            signer = Ed25519PrivateKey.from_private_bytes(secret)
+            raw = signer.public_key().public_bytes_raw()
+            return cls(signer.sign, CoseKey.make({1: 1, 3: _EDDSA, -1: 6, -2: raw}))
+        # 512 bits, so that no number is likelier than another.
+        number = int.from_bytes(sha512(b"svcbroker P-256 " + seed).digest(), "big")
+        private = ec.derive_private_key(number % (_ORDER - 1) + 1, ec.SECP256R1())
+        point = private.public_key().public_numbers()
+        x, y = (each.to_bytes(32, "big") for each in (point.x, point.y))
+
+        def sign(data: bytes) -> bytes:
+            r, s = decode_dss_signature(private.sign(data, ec.ECDSA(hashes.SHA256())))
+            return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+        return cls(sign, CoseKey.make({1: 2, 3: _ES256, -1: 1, -2: x, -3: y}))
+
+    def statement(self, claims: Claims, contentType: str, payload: bytes) -> bytes:
+        """Sign a statement."""
+        return self.sign(self._header(claims) | {3: contentType}, payload)
+
+    def sign(self, header: Mapping[int, Any], payload: bytes) -> bytes:
+        """Sign a statement with any protected header."""
+        return self._message(header, {}, payload, payload)
+
+    def inclusion(
+        self, claims: Claims, index: int, size: int, path: Sequence[bytes], root: bytes
+    ) -> bytes:
+        """
+        Sign a receipt that a leaf is in a tree (RFC 9942).
+
+        @param index: the number of the leaf, from 0.
+        @param size: the number of leaves.
+        @param path: the hashes that lead from the leaf to the root.
+        """
+        return self._receipt(claims, {-1: [cbor2.dumps([size, index, [*path]])]}, root)
+
+    def consistency(
+        self, claims: Claims, older: int, newer: int, path: Sequence[bytes], root: bytes
+    ) -> bytes:
+        """
+        Sign a receipt that a tree has grown from a smaller one (RFC 9942).
+
+        @param older: the number of leaves of the smaller one.
+        @param newer: the number of leaves of the larger one.
+        @param path: the hashes that lead from one to the other.
+        @param root: the root of the larger one.
+        """
+        return self._receipt(claims, {-2: [cbor2.dumps([older, newer, [*path]])]}, root)
+
+    def _header(self, claims: Claims) -> dict[int, Any]:
+        return {1: self.public.only, 4: self.public.kid, 15: claims.fields}
+
+    def _receipt(self, claims: Claims, proofs: Mapping[int, Any], root: bytes) -> bytes:
+        return self._message(self._header(claims) | {395: 1}, {396: proofs}, None, root)
+
+    def _message(
+        self,
+        header: Mapping[int, Any],
+        unprotected: Mapping[int, Any],
+        payload: bytes | None,
+        signed: bytes,
+    ) -> bytes:
+        protected = cbor2.dumps(header)
+        data = cbor2.dumps(["Signature1", protected, b"", signed])
+        return b"\xd2" + cbor2.dumps([protected, unprotected, payload, self._signer(data)])

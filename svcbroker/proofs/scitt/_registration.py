@@ -25,8 +25,7 @@ from ...chain import History
 from .._documents import ProofInvalid, base64url
 from ._chains import X5CHAIN, Root, keyOfChain
 from ._cose import ALG, KID, CoseKey, decodeCbor
-from ._receipts import SignedStatement
-from ._signing import Signing
+from ._receipts import SignedStatement, Signing
 
 POLICY_TYPE: Final = "application/vnd.svcbroker.scitt-policy+json"
 """The content type of a statement with the policy of the service."""
