@@ -4,7 +4,7 @@ tests.
 
 Every session but C{pythons} uses the Python that runs nox, so that one environment serves all of
 them: C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same
-sessions, but for C{pythons}, C{seeds} and C{chains}, which are run every night.
+sessions, but for C{pythons}, C{seeds}, C{kills} and C{chains}, which are run every night.
 """
 
 from __future__ import annotations
@@ -168,6 +168,14 @@ def damage(session: nox.Session) -> None:
     """Change 20,000 bits of each kind of small store, and judge what starts on it: every night."""
     flips = {"SVCBROKER_SWEEP_FLIPS": "20000"}
     session.run(sys.executable, "-m", "twisted.trial", "tests.archive.test_sweep", env=flips)
+
+
+@nox.session
+def kills(session: nox.Session) -> None:
+    """Kill brokers and witnesses fifty times while they are used: every night."""
+    modules = ("functional.test_kills", "functional.test_said_once", "proofs.witness.test_witness")
+    killed = {"SVCBROKER_TEST_KILLS": "50"}
+    python(session, "twisted.trial", *(f"tests.{each}" for each in modules), env=killed)
 
 
 @nox.session

@@ -1,9 +1,10 @@
 """
-Thirty kills of the real daemon, under publishers and durable subscribers on all carriers.
+Ten kills of the real daemon, under publishers and durable subscribers on all carriers.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from random import Random
@@ -42,7 +43,7 @@ from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
 from .test_durability import Publishers
 from .test_webhooks import SECRET, Receiver
 
-KILLS = 30
+KILLS = int(os.environ.get("SVCBROKER_TEST_KILLS", "10"))
 LEDGER = "pbft:nodes=1"
 TOPICS = "topic/+"
 OVERLAPPING = "topic/#"

@@ -20,7 +20,7 @@ from svcbroker.storage import StorageError
 
 from ..tlog.support import MemoryLog
 
-KILLS = int(environ.get("SVCBROKER_TEST_KILLS") or 40)
+KILLS = int(environ.get("SVCBROKER_TEST_KILLS") or 15)
 ROOT = str(Path(__file__).parents[3])
 LOG = MemoryLog(600)
 ORIGIN = LOG.key.verifier.name
