@@ -732,6 +732,7 @@ def main() -> None:
                 os.setpriority(os.PRIO_PROCESS, 0, FIRST)
             known = fill(broker, Path(home) / "daemon" / "data")
             subscribe(broker.ports["mqtt"], stay)
+            settle(pid)
             alone = measure(None, broker.ports, pid)
             rows.append(row("none", alone, alone))
             print(" | ".join(rows[0]), file=sys.stderr, flush=True)
