@@ -9,6 +9,7 @@ import signal
 import stat
 import sys
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -20,7 +21,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 
-from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor, until
 
 LEDGER = "pbft:nodes=4:timeout=0.1"
 COMMAND = ["-m", "svcbroker.commands", "fault"]
@@ -94,9 +95,14 @@ class ViewChangeTests(FaultTestCase):
         self.assertEqual([node["nodeActive"] for node in await self.nodes(daemon)], [1] * 4)
         self.assertEqual(await daemon.stop(), 0)
 
+    async def hasEvents(self, daemon: Daemon, count: int) -> bool:
+        """Whether the topic has so many events."""
+        state = await daemon.call("/rest/state", topic="t")
+        return bool(state["sequenceNumber"] == count)
+
     async def test_publishWithoutQuorumTimesOutUntilHealed(self) -> None:
         """Without a quorum the answer is TIMEOUT and readyz says why; healed, nothing is lost."""
-        daemon = await self.start("--faults", "--chain-timeout=1", ledger=LEDGER)
+        daemon = await self.start("--faults", "--chain-timeout=3", ledger=LEDGER)
         root = evolve(daemon, base=daemon.base.removesuffix("/svcbroker"))
         await daemon.call("/rest/open", topic="t")
         self.assertEqual(await self.publish(daemon, "first"), ("SUCCESS", 1))
@@ -109,11 +115,11 @@ class ViewChangeTests(FaultTestCase):
         self.assertEqual(await self.publish(daemon, "second"), ("TIMEOUT", None))
         report = await self.done("heal")
         self.assertEqual(report["cut"], [])
-        # What timed out was submitted first, so it is final first.
+        # What timed out was submitted first, so it is final first. The nodes may be late.
+        await until(partial(self.hasEvents, daemon, 2))
         self.assertEqual(await self.publish(daemon, "third"), ("SUCCESS", 3))
         self.assertEqual((await root.call("/readyz"))["status"], "ready")
-        state = await daemon.call("/rest/state", topic="t")
-        self.assertEqual(state["sequenceNumber"], 3)
+        self.assertTrue(await self.hasEvents(daemon, 3))
         general = (await daemon.call("/admin/group/general"))["data"]
         self.assertEqual(general["transactionCount"], "4")
 
