@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from attrs import evolve, frozen
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger, LogLevel
 
@@ -189,6 +189,12 @@ class Alarms:
                 self._failed.discard(name)
             except CancelledError:
                 return
+            except TimeoutError:
+                # A busy machine, and no fault of the program.
+                if name not in self._failed:
+                    text = "The alarms of {source} were not told within {seconds} seconds"
+                    self._log.warn(text, source=name, seconds=TIMEOUT)
+                self._failed.add(name)
             except Exception:
                 if name not in self._failed:
                     self._log.failure("The alarms of {source} were not told", source=name)
