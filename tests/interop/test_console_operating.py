@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 import socket
 from base64 import b64decode, b64encode
+from functools import partial
 from typing import Any
 
 from twisted.internet.threads import deferToThread
 
 from svcbroker.access import hashPassword
 from svcbroker.proofs.tlog import LogKey, WitnessKey
-from tests.functional.daemon import LOCAL, TIMEOUT
+from tests.functional.daemon import LOCAL, TIMEOUT, until
 
 from .test_console import ConsoleTestCase
 
@@ -213,7 +214,7 @@ class LookingTests(ConsoleTestCase):
             )
             self.assertIn("#topics", pages)
             self.assertEqual("#replicas" in pages, name == "root")
-            # What the log-in writes is written.
+            await until(partial(self.isToldOf, name))
             written = await self.written()
             for page in pages:
                 await browser.evaluate(
@@ -230,6 +231,10 @@ class LookingTests(ConsoleTestCase):
             self.assertEqual(await self.written(), written, name)
             await browser.tabTo("Log out")
             await browser.press("Enter")
+
+    async def isToldOf(self, name: str) -> bool:
+        """Whether the audit trail has the log-in of an account, which is written soon after it."""
+        return any(each["account"] == name for each in await self.written())
 
     async def written(self) -> list[dict[str, Any]]:
         """The records of the audit trail, once no block follows another."""
