@@ -328,7 +328,7 @@ def _context(
     )
 
 
-TURNS = 5000
+TURNS = 30_000
 """The number of times that time may pass before a ledger is said not to answer."""
 
 
