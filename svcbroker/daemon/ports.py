@@ -56,10 +56,10 @@ when many clients connect together, and a client that finds none left tries agai
 
 KEEPALIVE: Final[Mapping[str, int]] = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 """
-The kernel asks a client that says nothing whether it is there: after how many seconds, how many
-seconds from one probe to the next, and after how many without an answer the connection is lost. A
-client whose machine has died says no farewell, nor does one that was killed while it had more to
-send than the broker has read: its calls would go on, with nobody to answer to.
+TCP keepalive of accepted connections: the seconds of silence before the first probe, the seconds
+between two, and the number without an answer after which the connection is lost. A client whose
+machine has died closes nothing, nor does one that was killed while it had more to send than the
+broker has read: its calls would go on, and their answers would go nowhere.
 """
 
 TLS_TYPES: Final = ("ssl", "tls", "mtls")

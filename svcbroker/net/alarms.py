@@ -189,16 +189,16 @@ class Alarms:
                 self._failed.discard(name)
             except CancelledError:
                 return
-            except TimeoutError:
-                # A busy machine, and no fault of the program.
-                if name not in self._failed:
-                    text = "The alarms of {source} were not told within {seconds} seconds"
-                    self._log.warn(text, source=name, seconds=TIMEOUT)
+            except Exception as error:
+                if name in self._failed:
+                    continue
                 self._failed.add(name)
-            except Exception:
-                if name not in self._failed:
-                    self._log.failure("The alarms of {source} were not told", source=name)
-                self._failed.add(name)
+                text = "The alarms of {source} were not told"
+                if isinstance(error, TimeoutError):
+                    # A busy machine, and no fault of the program.
+                    self._log.warn(f"{text} within {TIMEOUT:g} seconds", source=name)
+                else:
+                    self._log.failure(text, source=name)
         self._take(_merge(alarm for told in self._told.values() for alarm in told))
 
     def _take(self, alarms: Iterable[Alarm]) -> None:
