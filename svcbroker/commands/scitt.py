@@ -421,8 +421,8 @@ _receipt: Final = _receiptCommand(
     The receipt proves that the statement is in the tree as the tree is now, and is verified as with
     svcbroker proof scitt register. It is put behind the receipts that the statement has.
 
-    With --checkpoint it is of the tree that the newest checkpoint of the broker's log has, which
-    witnesses have cosigned: svcbroker proof scitt verify --checkpoint checks both, offline.
+    With --checkpoint it is of the tree that the newest checkpoint of the broker's log has, cosigned
+    by the log's witnesses, if any: svcbroker proof scitt verify --checkpoint checks both, offline.
 
     Exit codes: 0 proved, 1 refused or not proved, 2 wrong usage.
 
