@@ -113,11 +113,15 @@ class TreeFile:
 
     def clear(self) -> None:
         """Make the file anew, without a leaf."""
+        self.discard()
+        with self._translated():
+            self._load()
+
+    def discard(self) -> None:
+        """Remove the file, if there is one."""
         self.close()
         for end in _ENDS:
             self.path.with_name(self.path.name + end).unlink(missing_ok=True)
-        with self._translated():
-            self._load()
 
     def close(self) -> None:
         """Close the file."""
@@ -149,6 +153,11 @@ class TreeFile:
         """The number of a leaf; C{None} where there is none of this name."""
         row = self._row("SELECT number FROM leaf WHERE name = ?", name)
         return None if row is None else int(row[0])
+
+    def eventOf(self, number: int) -> str | None:
+        """The event of a leaf; C{None} where there is none of this number."""
+        row = self._row("SELECT event FROM leaf WHERE number = ?", number)
+        return None if row is None else str(row[0])
 
     def place(self, name: bytes, size: int) -> TreePlace | None:
         """

@@ -40,6 +40,7 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 """The number of bytes of statements after which they are added to the file."""
 
 _BLOCKS: Final = 64
+_REMADE: Final = "the tree of the statements is made again: try again"
 
 
 class SignedRoot(Struct, frozen=True):
@@ -88,6 +89,7 @@ class StatementTree:
     @ivar state: the tree that receipts are of.
     @ivar height: the block up to which the log was read; 0 while the tree is being made.
     @ivar isForked: whether the log does not have a tree that was signed: then nothing is signed.
+    @ivar reason: why it could not go on when it was tried last; empty where it could.
     """
 
     _log = Logger()
@@ -97,14 +99,14 @@ class StatementTree:
         ledger: IProvableLedger,
         topic: str,
         makeFile: Callable[[], TreeFile],
-        store: MetadataStore,
+        store: MetadataStore | None,
         reactor: IReactorTime,
         run: Callable[..., Deferred[Any]],
         work: WorkBudget,
     ) -> None:
         """
         @param makeFile: makes its file, once the ledger has started.
-        @param store: keeps the root that was signed last.
+        @param store: keeps the root that was signed last; C{None} where none is signed.
         @param run: runs a function in the thread of the file.
         @param work: has the time in which the log is read.
         """
@@ -113,6 +115,7 @@ class StatementTree:
         self.documents: dict[str, str] = {}
         self.height = 0
         self.isForked = False
+        self.reason = ""
         self._ledger = ledger
         self._topic = topic
         self._makeFile = makeFile
@@ -190,6 +193,16 @@ class StatementTree:
         return place
 
     @asDeferred
+    async def heightOf(self, number: int) -> int | None:
+        """The block of the entry of a number, from 0; C{None} where there is none yet."""
+        event = await self._ask(TreeFile.eventOf, number)
+        try:
+            return None if event is None else EventId.parse(event).height
+        except BrokerError:
+            self.damaged()
+            raise LedgerUnavailable(_REMADE) from None
+
+    @asDeferred
     async def growth(self, older: int, newer: int) -> Sequence[bytes]:
         """The consistency proof from one size to another."""
         path: Sequence[bytes] = await self._ask(TreeFile.growth, older, newer)
@@ -215,7 +228,7 @@ class StatementTree:
         except StorageError as error:
             self._tell(error)
             self.damaged()
-            raise LedgerUnavailable("the tree of the statements is made again: try again") from None
+            raise LedgerUnavailable(_REMADE) from None
 
     def damaged(self) -> None:
         """The file is not what was written: make it anew."""
@@ -225,12 +238,13 @@ class StatementTree:
     def signed(self, state: TreeState) -> None:
         """Keep a root that is about to be signed."""
         known = self._signed()
+        assert self._store is not None
         if known is None or state.size > known.size:
             record = SignedRoot(state.size, state.root.hex())
             self._store.put(SCITT, self._name, msgspec.json.encode(record))
 
     def _signed(self) -> SignedRoot | None:
-        kept = self._store.get(SCITT, self._name)
+        kept = None if self._store is None else self._store.get(SCITT, self._name)
         return None if kept is None else msgspec.json.decode(kept, type=SignedRoot)
 
     # The log
@@ -370,14 +384,18 @@ class StatementTree:
             )
 
     def _reached(self, height: int) -> None:
-        self.height = height
+        if self._isDamaged:
+            # Meanwhile: it is made again.
+            return
+        self.height, self.reason = height, ""
         for waiting, awaited in [*self._waiting.items()]:
             if awaited <= height and not waiting.called:
                 waiting.callback(None)
 
     def _tell(self, error: Exception) -> None:
+        self.reason = getattr(error, "message", None) or str(error)
         self._log.error(
             "the tree of {topic} cannot go on, it is tried again: {reason}",
             topic=self._topic,
-            reason=getattr(error, "message", None) or str(error),
+            reason=self.reason,
         )

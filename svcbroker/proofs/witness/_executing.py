@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from twisted.internet.defer import CancelledError, Deferred
@@ -38,6 +38,9 @@ from ..tlog import (
 from ._statefile import Seen
 from ._witness import FORKED, Witness
 
+if TYPE_CHECKING:
+    from ._statements import ExecutedStatements
+
 RETRY: Final = 600.0
 """
 Seconds after which a block is asked for again that somebody in between may have changed.
@@ -47,6 +50,8 @@ PATIENT: Final = 15.0
 """The seconds that a request waits for blocks that are still to be executed. Logs wait longer."""
 
 _PAGE: Final = 100
+_TREES: Final = "svcbroker/scitt "
+"""How the lines of a checkpoint with trees of statements begin."""
 
 
 @implementer(IBlockObserver)
@@ -79,7 +84,8 @@ class ExecutedCopy:
         @param run: runs the blocking calls of the witness.
         @param makeCopy: makes the copy, which calls its argument with each progress.
         @param directory: the directory of the copied group.
-        @param audit: runs an audit, in a thread of its own.
+        @param audit: runs an audit, and what is done with trees of statements, in a thread of its
+            own.
         @param given: the keys of logs, by their origins, of which the witness uses those that the
             chain certifies; C{None} for all that it certifies.
         """
@@ -95,6 +101,7 @@ class ExecutedCopy:
         self._reason = self._found = ""
         self._isAuditing = self._isRefused = self._isStopping = False
         self._waiting: list[Deferred[None]] = []
+        self._statements: ExecutedStatements | None = None
         self.copy = makeCopy(self._report)
 
     @asDeferred
@@ -119,6 +126,12 @@ class ExecutedCopy:
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
         self._wake()
+        await self._stopCopy()
+
+    async def _stopCopy(self) -> None:
+        if self._statements is not None:
+            await self._statements.stop()
+            self._statements = None
         await self.copy.stop()
 
     @property
@@ -170,6 +183,7 @@ class ExecutedCopy:
                     f"{latest.head.size}",
                 )
             if await self._rootAt(head.size) == head.root:
+                await self._confirmStatements(checked)
                 return head
         except (LedgerUnavailable, Malformed) as error:
             raise CheckpointRefused(503, f"the copy cannot be read now: {error}") from None
@@ -178,6 +192,35 @@ class ExecutedCopy:
             "its validators have signed and this witness has executed"
         )
         await self._find(text, checked.note)
+        raise CheckpointRefused(FORKED, text)
+
+    async def _confirmStatements(self, checked: Seen) -> None:
+        """
+        Confirm that the trees of statements in a checkpoint are those of its events.
+
+        @raise CheckpointRefused: they are not, or not yet.
+        @raise LedgerUnavailable: that cannot be seen now.
+        """
+        if not any(each.startswith(_TREES) for each in checked.head.extensions):
+            return
+        try:
+            from ._statements import ExecutedStatements
+        except ImportError:
+            raise CheckpointRefused(
+                503, "this witness needs cbor2 for trees of statements: see svcbroker[scitt]"
+            ) from None
+        if self._statements is None:
+            self._statements = ExecutedStatements(
+                *(self.copy, self._directory, self._clock),
+                lambda f, *given: self._audit(partial(f, *given)),
+            )
+        fault = await self._statements.findFault(checked.head, PATIENT)
+        if not fault:
+            return
+        text = f"the log has signed {fault}"
+        self._log.error("A CHECKPOINT OF {chain} IS WRONG: {text}", chain=self._chain, text=text)
+        # The blocks are right, so checkpoints with the right tree are cosigned all the same.
+        await self._run(self._witness.keepWrong, f"{self._chain} statements", text, checked.note)
         raise CheckpointRefused(FORKED, text)
 
     async def _reach(self, size: int) -> None:
@@ -238,7 +281,7 @@ class ExecutedCopy:
     @asDeferred
     async def _followAgain(self) -> None:
         """Ask for refused blocks again, with a copy that was opened anew."""
-        await self.copy.stop()
+        await self._stopCopy()
         if self._isStopping:
             return
         self.copy = self._makeCopy(self._report)

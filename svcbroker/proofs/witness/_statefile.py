@@ -46,7 +46,10 @@ LOG: Final = "log"
 FORK: Final = "fork"
 """The kind of the rows with the last refused fork of a log."""
 WRONG: Final = "wrong"
-"""The kind of the rows with what was found wrong with a chain, by the chain's id in digits."""
+"""
+The kind of the rows with what was found wrong with a chain, by the chain's id in digits; where that
+is a tree of its statements, a word follows.
+"""
 
 _COUNT: Final = ("witness", "count")
 _FORMAT: Final = "svcbroker-witness/1"
@@ -100,12 +103,13 @@ class Seen:
 @frozen(kw_only=True)
 class Wrong:
     """
-    A fault that an executing witness has found in a chain. It cosigns nothing of it any more.
+    A fault that an executing witness has found. Of a chain with a wrong block it cosigns nothing
+    any more.
 
     @ivar time: when that was, in seconds since the epoch.
     @ivar text: what is wrong, in one sentence.
-    @ivar note: the checkpoint that its log has signed all the same; C{None} where a block is wrong,
-        which is kept beside the copy.
+    @ivar note: the wrong checkpoint that its log has signed; C{None} where a block is wrong, which
+        is kept beside the copy.
     """
 
     time: int

@@ -185,7 +185,7 @@ class Witness:
         """
         Store what was found wrong with a chain. The first finding stays.
 
-        @param chain: the chain's id, in digits.
+        @param chain: the chain's id, in digits, and what of it where the blocks are right.
         @param text: one sentence.
         @param note: a checkpoint that its log has signed.
         @raise svcbroker.storage.StorageError: it cannot be stored.

@@ -4,6 +4,8 @@ An operator who has all keys of a chain and of its log, and lies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from svcbroker.archive import storedHistory
@@ -99,10 +101,12 @@ class ChainLog:
     The transparency log of a chain.
 
     @ivar key: signs its checkpoints.
+    @ivar lines: further lines of the checkpoints.
     """
 
     def __init__(self, chain: SignedChain, origin: str = ORIGIN) -> None:
         self.key = LogKey(origin, b"l" * 32)
+        self.lines: Sequence[str] = ()
         self._chain = chain
 
     @property
@@ -117,7 +121,7 @@ class ChainLog:
     def head(self, size: int) -> TreeHead:
         """The tree head of a size."""
         root = History.load(size, self._source).root
-        return TreeHead(self.key.verifier.name, size, root)
+        return TreeHead(self.key.verifier.name, size, root, self.lines)
 
     def checkpoint(self, size: int, *cosignatures: NoteSignature) -> Note:
         """The checkpoint of a size."""
