@@ -724,5 +724,11 @@ COMMANDS: Final = (
     Command.of("keys", _keys),
     Command.of("consistency", _consistency),
     Command.of("audit", _audit),
+    Command(
+        "issuer",
+        "Fetch the keys of an issuer that is named by did:web, for the policy of a service.",
+        place="scittissuer",
+        example="svcbroker proof scitt issuer did:web:acme.example --output acme-keys",
+    ),
 )
 """The commands of C{svcbroker proof scitt}."""

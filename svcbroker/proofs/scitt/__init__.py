@@ -8,6 +8,7 @@ entry of a service's tree is the statement with an empty unprotected header, or 
 
 from ._chains import Root, readRoots
 from ._cose import MAX_HEADER, MAX_MESSAGE, CoseKey, CoseMessage, decodeCbor, encodeKeys, readKeys
+from ._didweb import DidKeys, documentUrl, keysInDocument
 from ._receipts import (
     MAX_RECEIPTS,
     Claims,
@@ -53,6 +54,7 @@ __all__ = [
     "ConsistencyReceipt",
     "CoseKey",
     "CoseMessage",
+    "DidKeys",
     "Entry",
     "HashEnvelope",
     "InclusionReceipt",
@@ -72,7 +74,9 @@ __all__ = [
     "VerifiedReceipt",
     "WitnessedTree",
     "decodeCbor",
+    "documentUrl",
     "encodeKeys",
+    "keysInDocument",
     "readKeys",
     "readRoots",
     "readTrees",
