@@ -18,34 +18,3 @@ from ._audittrail import AuditTrail
 from ._grants import BUILT_IN_ROLES, Grant, Grants, fitsPlaceholder
 from ._logins import DEFAULT_COST, LOGIN_THREADS, costOf, hashPassword
 from ._principal import ANYBODY, UNLIMITED, Admission, Principal, Usage
-
-__all__ = [
-    "ANYBODY",
-    "BUILT_IN_ROLES",
-    "DEFAULT_COST",
-    "LOGINS",
-    "LOGIN_THREADS",
-    "UNLIMITED",
-    "Access",
-    "Account",
-    "AccountStatus",
-    "AccountTable",
-    "AccountText",
-    "Accounts",
-    "Admission",
-    "AuditTrail",
-    "CannotEdit",
-    "Grant",
-    "Grants",
-    "Principal",
-    "Usage",
-    "accessBounds",
-    "checkName",
-    "costOf",
-    "credentialsOf",
-    "fitsPlaceholder",
-    "grantsOf",
-    "hashPassword",
-    "parseAccounts",
-    "readAccounts",
-]

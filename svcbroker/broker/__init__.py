@@ -5,14 +5,7 @@ Nothing here knows a wire: requests come in as values, answers leave as values o
 L{BrokerError<svcbroker.errors.BrokerError>}s.
 """
 
-from ._administration import (
-    MAX_ACCOUNTS,
-    AccessAnswer,
-    AccountPage,
-    AccountQueries,
-    Administration,
-    TopicActivity,
-)
+from ._administration import MAX_ACCOUNTS, AccessAnswer, AccountPage, TopicActivity
 from ._broker import Broker
 from ._collaborators import (
     DEFAULT_PAGE_SIZE,
@@ -28,7 +21,6 @@ from ._collaborators import (
     NumberedPage,
     ReadPage,
     ReadRequest,
-    RetentionReport,
     WebhookRequest,
 )
 from ._eventerasure import ErasurePreview
@@ -46,53 +38,3 @@ from ._pipeline import (
 )
 from ._proving import MAX_COPY_WAIT, CheckpointAnswer, Copies, KeyCertification
 from .features import Answers, Calls
-
-__all__ = [
-    "DEFAULT_GROUP",
-    "DEFAULT_PAGE_SIZE",
-    "DEFAULT_READ",
-    "MAX_ACCOUNTS",
-    "MAX_CONNECTIONS",
-    "MAX_COPY_WAIT",
-    "MAX_PAGE_NUMBER",
-    "MAX_READ",
-    "MAX_WAIT",
-    "REFUSAL_DELAY",
-    "AccessAnswer",
-    "AccountPage",
-    "AccountQueries",
-    "Administration",
-    "Answers",
-    "Broker",
-    "Calls",
-    "CheckpointAnswer",
-    "ClientConnection",
-    "ConnectionPage",
-    "Copies",
-    "ErasurePreview",
-    "GroupOf",
-    "IDurableSubscriptions",
-    "IJobs",
-    "ISubscriptionDirectory",
-    "IWebhooks",
-    "JobReport",
-    "KeyCertification",
-    "Limits",
-    "MetadataStore",
-    "NumberedPage",
-    "Outcome",
-    "Publication",
-    "PublishPolicy",
-    "ReadPage",
-    "ReadRequest",
-    "RetentionReport",
-    "SendResult",
-    "SendStatus",
-    "TimeoutQueue",
-    "TopicActivity",
-    "WebhookRequest",
-    "bindToChains",
-    "checkTopic",
-    "checkTopicFilter",
-    "makePublication",
-]

@@ -22,7 +22,6 @@ from ..interfaces import (
 )
 from ..model import TopicRule
 from ..net.descriptions import (
-    Description,
     ModuleFactory,
     configureDescribed,
     describeFactories,
@@ -41,17 +40,6 @@ TOPICS: Final = (
 
 TOPICS_READER: Final = (TopicRule, "published or utf8")
 """Reads it."""
-
-__all__ = [
-    "TOPICS",
-    "TOPICS_READER",
-    "Description",
-    "checkLedger",
-    "describeLedgers",
-    "findLedgerFactories",
-    "parseDescription",
-    "readDescription",
-]
 
 
 def findLedgerFactories(

@@ -12,7 +12,8 @@ from ..interfaces import IBoundedLedgerFactory, ILedgerFactory, InvalidDescripti
 from ..model import MAX_HELD_EVENTS, MAX_HOLD_PATTERNS, MAX_HOLDS, _topics
 from ..net.bounds import CHECKED, Bound, cacheBound, within
 from ..net.budgets import ENTRY_BYTES
-from ._description import findLedgerFactories, readDescription
+from ..net.descriptions import readDescription
+from ._description import findLedgerFactories
 
 PENDING: Final = "pending transactions"
 """The bound of transactions that wait for a block."""

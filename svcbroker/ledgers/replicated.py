@@ -35,20 +35,6 @@ from ..storage import StorageDamaged, Store
 from ._storedledger import LATENCY_BOUNDS
 from ._views import earlierOf
 
-__all__ = [
-    "MAX_AHEAD",
-    "NEWEST",
-    "OVERTAKEN",
-    "Batch",
-    "BlockDraft",
-    "BlockRefused",
-    "Code",
-    "PendingTransactions",
-    "Report",
-    "reportStored",
-]
-
-
 NEWEST: Final = 3
 """The highest version of transactions that this code executes."""
 

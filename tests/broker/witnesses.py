@@ -83,7 +83,7 @@ class FakeWitnesses:
             each.origins.setdefault(key.name, []).append(key)
 
     def addCheckpoint(self, url: str, body: bytes) -> Deferred[tuple[int, bytes]]:
-        """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
+        """See L{IWitnessClient<svcbroker.broker.transparency._cosigning.IWitnessClient>}."""
         witness, request = self.all[url], AddCheckpoint.decode(body)
         newer = TreeHead.parse(request.checkpoint.text).size
         witness.asked.append((request.older, newer))

@@ -28,7 +28,7 @@ from svcbroker.ledgers import (
     parseDescription,
     readDescription,
 )
-from svcbroker.ledgers._description import Description
+from svcbroker.net.descriptions import Description
 
 
 @implementer(ILedgerFactory)

@@ -12,8 +12,6 @@ from zope.interface import implementer
 from ...interfaces import IAuthenticatorFactory
 from ...net.descriptions import ModuleFactory
 
-__all__ = ["AuthenticatorPlugin"]
-
 
 @implementer(IAuthenticatorFactory)
 @frozen

@@ -4,5 +4,3 @@ made from the log, and the call that asks it.
 """
 
 from ._eventsearch import EventSearch, FindRequest, FoundPage
-
-__all__ = ["EventSearch", "FindRequest", "FoundPage"]

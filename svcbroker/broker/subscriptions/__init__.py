@@ -12,20 +12,3 @@ from ._follower import HistoryTurns
 from ._positions import POSITIONS, SECONDS_A_DAY, KeptPositions, decodePosition
 from ._registry import Subscriptions
 from ._topictree import FilterTrie, LevelTree, TopicMatches
-
-__all__ = [
-    "MAX_SEARCH",
-    "POSITIONS",
-    "SECONDS_A_DAY",
-    "EventPage",
-    "FilterTrie",
-    "HistoryTurns",
-    "Holder",
-    "KeptPositions",
-    "LevelTree",
-    "Places",
-    "Subscriptions",
-    "TopicMatches",
-    "checkLogIn",
-    "decodePosition",
-]

@@ -5,15 +5,5 @@ Entry C{n} of the log is the hash of the header of block C{n}, genesis included.
 C{n} has the root that the header of block C{n} holds as its history, and nothing is stored for it.
 """
 
-from ._cosigning import IWitnessClient
-from ._logservice import Transparency, WitnessesAnswer
+from ._logservice import Transparency
 from ._transparencylog import LOG_TOPIC, CheckpointLines, LogKeyRecord
-
-__all__ = [
-    "LOG_TOPIC",
-    "CheckpointLines",
-    "IWitnessClient",
-    "LogKeyRecord",
-    "Transparency",
-    "WitnessesAnswer",
-]

@@ -50,7 +50,7 @@ class WitnessClient:
 
     @asDeferred
     async def addCheckpoint(self, url: str, body: bytes) -> tuple[int, bytes]:
-        """See L{IWitnessClient<svcbroker.broker.transparency.IWitnessClient>}."""
+        """See L{IWitnessClient<svcbroker.broker.transparency._cosigning.IWitnessClient>}."""
         try:
             answer = await self._client.request(
                 *("POST", f"{url.rstrip('/')}/add-checkpoint"),

@@ -11,5 +11,3 @@ C{plain} is its half that knows no transport.
 from .connection import BrokerSite
 from .logins import LogIns
 from .routes import Route
-
-__all__ = ["BrokerSite", "LogIns", "Route"]

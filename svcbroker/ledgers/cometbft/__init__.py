@@ -25,9 +25,6 @@ from ._rpc import MAX_ANSWER
 from .abci import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
 from .enginechecks import checkEngine, readEngineFacts
 
-__all__ = ["HOLDERS", "SETTINGS", "SUMMARY", "checks", "configure", "memory"]
-
-
 HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
     PENDING: (

@@ -23,21 +23,6 @@ from ._original import (
     readSettings,
 )
 
-__all__ = [
-    "HOLDERS",
-    "SETTINGS",
-    "SUMMARY",
-    "CopyLedger",
-    "CopyProgress",
-    "CopyRefusal",
-    "CopyRefused",
-    "CopySettings",
-    "configure",
-    "memory",
-    "readSettings",
-]
-
-
 HOLDERS: Mapping[str, Sequence[str]] = STORED_HOLDERS
 """The attributes with what L{memory} tells of, by its name."""
 

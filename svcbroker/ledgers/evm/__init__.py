@@ -20,19 +20,7 @@ from ._ethereum import checkInstalled
 from ._evmbatch import BLOCK_BYTES, MAX_BATCH
 from ._evmledger import EvmLedger
 from ._evmrpc import MAX_ANSWER
-from ._evmsettings import SETTINGS, SUMMARY, EvmSettings, readSettings
-
-__all__ = [
-    "HOLDERS",
-    "SETTINGS",
-    "SUMMARY",
-    "EvmLedger",
-    "EvmSettings",
-    "checkInstalled",
-    "configure",
-    "memory",
-    "readSettings",
-]
+from ._evmsettings import SETTINGS, SUMMARY, readSettings
 
 _UNDER_WAY: Final = "transactions under way"
 

@@ -19,9 +19,6 @@ from ._keys import EVIDENCE_NAME, VERIFIED_BYTES
 from ._pbftledger import PbftLedger
 from ._pbftsettings import SETTINGS, SUMMARY, readSettings
 
-__all__ = ["EVIDENCE_NAME", "HOLDERS", "SETTINGS", "SUMMARY", "PbftLedger", "configure", "memory"]
-
-
 HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
     PENDING: (

@@ -9,15 +9,3 @@ from ._executing import ExecutedCopy
 from ._site import WitnessSite, describe
 from ._statefile import Seen, WitnessError
 from ._witness import KEY_NAME, Witness, makeWitness, resumeWitness
-
-__all__ = [
-    "KEY_NAME",
-    "ExecutedCopy",
-    "Seen",
-    "Witness",
-    "WitnessError",
-    "WitnessSite",
-    "describe",
-    "makeWitness",
-    "resumeWitness",
-]

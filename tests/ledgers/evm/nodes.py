@@ -31,7 +31,7 @@ from twisted.trial.unittest import SkipTest, TestCase
 
 from svcbroker.interfaces import ILedger, LedgerContext
 from svcbroker.ledgers._jsonrpc import RpcCall
-from svcbroker.ledgers.evm import EvmLedger, EvmSettings
+from svcbroker.ledgers.evm import EvmLedger
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.ledgers.evm._evmrpc import (
     DIALECTS,
@@ -43,6 +43,7 @@ from svcbroker.ledgers.evm._evmrpc import (
     gasPriceCall,
     todata,
 )
+from svcbroker.ledgers.evm._evmsettings import EvmSettings
 from svcbroker.ledgers.evm.operating import ContractOwner
 from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT

@@ -16,9 +16,10 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker.chain import Genesis
 from svcbroker.errors import BrokerError, LedgerUnavailable
-from svcbroker.ledgers.evm import EvmLedger, EvmSettings, _evmledger, _evmrpc, checkInstalled
+from svcbroker.ledgers.evm import EvmLedger, _evmledger, _evmrpc, checkInstalled
 from svcbroker.ledgers.evm._ethereum import Account
 from svcbroker.ledgers.evm._evmledger import RECENT, Attestations
+from svcbroker.ledgers.evm._evmsettings import EvmSettings
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.net.deferreds import asDeferred
 from tests.waiting import until

@@ -17,13 +17,6 @@ from . import asyncapi, openapi, openrpc
 from .openapi import ServedPath
 from .openrpc import withDiscovery
 
-__all__ = [
-    "ServedPath",
-    "descriptionRoutes",
-    "withDiscovery",
-]
-
-
 _PAGE_HEADERS = (
     ("Content-Type", "text/html;charset=UTF-8"),
     (
