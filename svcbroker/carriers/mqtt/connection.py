@@ -390,6 +390,9 @@ class MqttConnection:
         assert self._handshake is not None
         self._send(granted.suback(packet, self._handshake))
         for each in granted.opened:
+            await subscriber.pace()
+            if self._subscriber is not subscriber:
+                return  # The connection has ended.
             subscriber.begin(each)
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:

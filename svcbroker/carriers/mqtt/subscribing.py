@@ -197,7 +197,7 @@ class Subscriber:
             reasons: list[int] = [_reasonOf(error)] * len(packet.subscriptions)
             return Granted(reasons, [], error.with_traceback(None))
         for each in packet.subscriptions:
-            await self._pace()
+            await self.pace()
             if isinstance(granted.error, NodeBehind):
                 # All have one offset. To wait for each of them would take too long.
                 granted.reasons.append(_reasonOf(granted.error))
@@ -214,8 +214,11 @@ class Subscriber:
         self._session.keep()
         return granted
 
-    async def _pace(self) -> None:
-        """Look at the time once for L{FILTERS_AT_ONCE} filters, of whatever packets."""
+    async def pace(self) -> None:
+        """
+        Look at the time once for L{FILTERS_AT_ONCE} filters, of whatever packets. Called before
+        each is subscribed to, begun or removed.
+        """
         self._filters += 1
         if self._filters % FILTERS_AT_ONCE == 0 and not self._wire.mayWork(isWrite=False):
             await self._wire.turn(isWrite=False)
@@ -332,7 +335,7 @@ class Subscriber:
             replay.addErrback(self._failed)
 
     def _resume(self, subscription: SessionSubscription, delivery: Delivery) -> None:
-        subscription.isWaiting = False
+        subscription.endWait()
         if delivery.isFlowing:
             subscription.resume()
 
@@ -384,7 +387,7 @@ class Subscriber:
         """
         reasons: list[int] = []
         for topicFilter in packet.topicFilters:
-            await self._pace()
+            await self.pace()
             # [MQTT-3.10.4-1] [MQTT5-3.10.4-1]
             subscription = self._session.subscriptions.get(topicFilter)
             if subscription is None:

@@ -91,6 +91,7 @@ class LogReader:
     @ivar isJoinable: whether subscriptions without an offset, a tag or a format of their own join
         it.
     @ivar members: the subscriptions, by topic filter.
+    @ivar waiting: how many of them wait for their retained messages.
     """
 
     isShared = False
@@ -108,6 +109,7 @@ class LogReader:
         self.isJoinable = first.isJoined
         self.isAcknowledged = False
         self.members: dict[str, SessionSubscription] = {}
+        self.waiting = 0
         self._session = session
         self._subscriptions = subscriptions
         self._core: ISubscription | None = None
@@ -139,6 +141,7 @@ class LogReader:
 
     def remove(self, member: SessionSubscription) -> None:
         """Remove a subscription. Its messages may still be acknowledged."""
+        member.endWait()
         del self.members[member.topicFilter]
         if self._trie is not None:
             self._trie.remove(member.topicFilter, member)
@@ -263,7 +266,7 @@ class LogReader:
 
     def resume(self) -> None:
         """See L{Source.resume}. It waits for the retained messages of its members."""
-        if self._core is not None and not any(each.isWaiting for each in self.members.values()):
+        if self._core is not None and not self.waiting:
             self._core.resume()
 
     def pause(self) -> None:
@@ -284,7 +287,7 @@ class LogReader:
     def close(self, *, forget: bool) -> None:
         """Close the subscription of the log."""
         for member in self.members.values():
-            member.isWaiting = False
+            member.endWait()
         core, self._core = self._core, None
         if core is not None:
             self._count(0)
@@ -450,9 +453,16 @@ class SessionSubscription:
 
     def wait(self) -> None:
         """Pause until the retained messages were sent."""
-        self.isWaiting = True
         if self.reader is not None:
+            self.reader.waiting += not self.isWaiting
             self.reader.pause()
+        self.isWaiting = True
+
+    def endWait(self) -> None:
+        """They were sent, or it ends."""
+        if self.reader is not None:
+            self.reader.waiting -= self.isWaiting
+        self.isWaiting = False
 
     def resume(self) -> None:
         """Receive events."""

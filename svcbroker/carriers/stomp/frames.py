@@ -126,7 +126,8 @@ _UNSPEAKABLE: Final = {
 # a version may use either.
 _LF_END: Final = b"\n\n"
 _CRLF_END: Final = b"\n\r\n"
-_EOLS = re.compile(rb"(?:\r?\n)*")
+# Possessive: to remember where it could go back to would take 200 bytes for each line end.
+_EOLS: Final = re.compile(rb"\n*+(?:\r\n\n*+)*+")
 _EOL_STARTS: Final = frozenset(b"\r\n")
 
 _REMOVED: Final = frozenset({"receipt", "content-length"})

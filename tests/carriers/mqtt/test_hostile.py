@@ -4,7 +4,9 @@ Clients that mean no good, or do not know better.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import count
+from typing import NoReturn
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +29,9 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
-from svcbroker.net.budgets import WRITES_A_TURN
+from svcbroker.carriers.mqtt.subscribing import OpenedLog, Subscriber
+from svcbroker.carriers.mqtt.subscription import SessionSubscription
+from svcbroker.net.budgets import READS_AT_ONCE, WRITES_A_TURN
 
 from .support import Server
 from .test_codec import packets
@@ -133,6 +137,45 @@ class HostileTests(SynchronousTestCase):
             self.assertFalse(any(work.queues))
             client.look()
             self.assertEqual(len(client.packets), 0 if isinstance(packet, Publish) else times)
+
+    def test_filtersOfAPacketBeginInTurns(self) -> None:
+        """Their retained messages are looked for, which takes time, after SUBACK is sent."""
+        server, begun = Server(), list[int]()
+        client = server.connected()
+        begin = Subscriber.begin
+
+        def counted(subscriber: Subscriber, opened: OpenedLog) -> None:
+            begun.append(work.clock.turns)
+            begin(subscriber, opened)
+
+        self.patch(Subscriber, "begin", counted)
+        work, names = server.budgets.work, [f"a/{number}" for number in range(200)]
+        work.seconds = count(server.clock.seconds(), READS_AT_ONCE / 2).__next__
+        client.protocol.dataReceived(
+            encode(Subscribe(1, tuple(TopicSubscription(each, 0) for each in names)), MQTT_5)
+        )
+        for _ in range(30):
+            server.pump()
+        self.assertEqual(client.take(), [Suback(1, (0,) * 200)])
+        self.assertEqual(len(begun), 200)
+        self.assertLess(max(Counter(begun).values()), 100)
+        for each in names:
+            server.event(each, b"x")
+        self.assertEqual(client.payloads(), [b"x"] * 200)
+
+    def test_aSubscriptionBeginsWithoutALookAtOthers(self) -> None:
+        """A session may have thousands, and begin as many with one packet."""
+        server = Server()
+        client = server.connected()
+        client.subscribe("a")
+        reader = client.protocol._link.connection.session.subscriptions["a"].reader
+
+        class Members(dict[str, SessionSubscription]):
+            def values(self) -> NoReturn:
+                raise AssertionError("all are looked at")
+
+        reader.members = Members(reader.members)
+        reader.resume()
 
     def test_waitingPacketsWithoutRoomAreRefused(self) -> None:
         """Of many connections whose packets wait for a turn: handled in part, or not at all."""

@@ -4,6 +4,7 @@ The codec: every rule of the three versions that it knows.
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable
 
 from hypothesis import given, settings
@@ -68,6 +69,19 @@ class ParserTests(SynchronousTestCase):
         data = b"\r\n\nSEND\r\ncontent-length:3\r\n\r\n\0\n\0\0\n\nSEND\n\nx\0"
         frames = parse(*(data[i : i + 1] for i in range(len(data))))
         self.assertEqual([each.body for each in frames], [b"\0\n\0", b"x"])
+
+    def test_lineEndsBetweenFramesTakeNoMemory(self) -> None:
+        """A client may send any number of them, and a CR among them is the start of a line."""
+        for end in (b"\n", b"\r\n", b"\n\r\n"):
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            [frame] = parse(end * 50_000 + b"SEND\n\nx\0")
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            self.assertEqual(frame.body, b"x")
+            self.assertLess(peak, 1 << 20)
+        with self.assertRaises(ParameterInvalid):
+            parse(b"\n\n\r\rSEND\n\nx\0")
 
     def test_lineEndsByVersion(self) -> None:
         """CR LF ends a line in 1.2 and before there is a version; before 1.2, CR is data."""
