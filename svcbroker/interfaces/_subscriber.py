@@ -33,16 +33,16 @@ class Batch(Struct, frozen=True, eq=False):
     timestamp: int
     _encoded: dict[Hashable, object] = {}
 
-    def encoded(self, key: Hashable, encode: Callable[[Sequence[Event]], T]) -> T:
+    def encoded(self, key: Hashable, encode: Callable[..., T], *given: object) -> T:
         """
-        A form of these events that is made once.
+        A form of these events that is made once. Hot path: called for each subscriber.
 
         @param key: what names the form: the protocol and all that it depends on.
-        @param encode: makes it; called the first time only.
+        @param encode: makes it of the events and of C{given}; called the first time only.
         """
         made = self._encoded.get(key)
         if made is None:
-            made = self._encoded[key] = encode(self.events)
+            made = self._encoded[key] = encode(self.events, *given)
         return made  # type: ignore[return-value]
 
 

@@ -5,7 +5,7 @@ One reader of a group's log.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import evolve
@@ -31,6 +31,12 @@ SUBSCRIPTION_BYTES = 4 * 1024
 
 
 _NOTHING: Final = frozenset[Position]()
+_POSITIONS: Final = "positions"
+
+
+def _unacknowledged(events: Sequence[Event]) -> Mapping[Position, bool]:
+    """The positions of events, none of which is acknowledged."""
+    return dict.fromkeys([event.position for event in events], False)
 
 
 @implementer(ISubscription)
@@ -67,7 +73,7 @@ class LogSubscription:
         @param now: the wall clock: seconds since the epoch.
         @param start: the place after which it begins, and what beyond it is left out.
         @param closed: called when it has ended, with whether to forget its position.
-        @param moved: called when what L{stored} gives has changed.
+        @param moved: called when what L{stored} gives of a durable one has changed.
         @param store: called to keep what L{stored} gives at once.
         @param checkFilter: raises an error where the principal may not have a filter in the group.
         @param wentLive: called when it L{isLive} from now on.
@@ -101,8 +107,8 @@ class LogSubscription:
         )
         self._unacknowledged = 0
 
-        self.createdAt = int(now() * 1000)
-        self.notifiedAt = self.createdAt
+        # In seconds since the epoch.
+        self._createdAt = self._notifiedAt = now()
         self.notified = 0
         self._releasePrincipal = principal.onEnd(self._revoked)
         follower.join()
@@ -183,8 +189,8 @@ class LogSubscription:
             remote=self.request.remote,
             notified=self.notified,
             notifying=await self.waiting(),
-            notifiedAt=self.notifiedAt,
-            createdAt=self.createdAt,
+            notifiedAt=int(self._notifiedAt * 1000),
+            createdAt=int(self._createdAt * 1000),
         )
 
     # What its carrier says.
@@ -204,8 +210,9 @@ class LogSubscription:
         outstanding = self._outstanding
         count = 0
         for event in events:
-            if outstanding.get(event.position) is False:
-                outstanding[event.position] = True
+            position = event.position
+            if outstanding.get(position) is False:
+                outstanding[position] = True
                 count += 1
         if not count:
             return
@@ -216,7 +223,8 @@ class LogSubscription:
         else:
             while outstanding[next(iter(outstanding))]:
                 outstanding.popitem(last=False)
-        self._moved(self)
+        if self.request.isDurable:
+            self._moved(self)
 
     def storePosition(self) -> None:
         """See L{ISubscription.storePosition}."""
@@ -282,7 +290,8 @@ class LogSubscription:
     def _fallBehind(self, position: Position) -> None:
         self._leave()
         self._cursor = position
-        self._moved(self)
+        if self.request.isDurable:
+            self._moved(self)
 
     def _enter(self, feed: Follower | Walk) -> None:
         self._feed = feed
@@ -368,20 +377,21 @@ class LogSubscription:
         )
 
     def _handOver(self, batch: Batch) -> bool:
-        """Give a batch to the subscriber; whether it takes more."""
-        events = batch.events
-        if self.request.isAcknowledged:
-            self._outstanding.update((event.position, False) for event in events)
-            self._unacknowledged += len(events)
+        """Give a batch to the subscriber; whether it takes more. Hot path."""
+        request, count = self.request, len(batch.events)
+        if request.isAcknowledged:
+            self._outstanding.update(batch.encoded(_POSITIONS, _unacknowledged))
+            self._unacknowledged += count
         else:
-            self._tell(len(events))
-            self._moved(self)
+            self._tell(count)
+            if request.isDurable:
+                self._moved(self)
         self._subscriber.deliver(batch)
         return self._isFlowing
 
     def _tell(self, count: int) -> None:
         self.notified += count
-        self.notifiedAt = int(self._now() * 1000)
+        self._notifiedAt = self._now()
 
     # The past.
 

@@ -483,10 +483,9 @@ class Subscriptions:
 
     def _moved(self, subscription: LogSubscription) -> None:
         # What is kept is put together once for all that is acknowledged in these moments.
-        if subscription.request.isDurable:
-            self._advanced[subscription] = None
-            if self._call is None:
-                self._call = self._reactor.callLater(GATHER, self._keepAdvanced)
+        self._advanced[subscription] = None
+        if self._call is None:
+            self._call = self._reactor.callLater(GATHER, self._keepAdvanced)
 
     def _keepAdvanced(self) -> None:
         self._call = None

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from struct import Struct as Layout
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +41,6 @@ _QOS_SHIFT: Final = 1
 _QOS: Final = 0x06
 _PACKET_ID: Final = Layout(">H")
 _MESSAGES: Final = "mqtt-messages"
-_FRAMES: Final = "mqtt-frames"
 
 
 class DeliveryOptions(Struct, frozen=True, cache_hash=True):
@@ -61,6 +61,22 @@ class DeliveryOptions(Struct, frozen=True, cache_hash=True):
     identifiers: tuple[int, ...] = ()
     isPlain: bool = False
     form: CloudEventForm | None = None
+
+
+@lru_cache(maxsize=256)
+def makeOptions(
+    version: int,
+    qos: int,
+    retainAsPublished: bool,
+    identifiers: tuple[int, ...],
+    isPlain: bool,
+    form: CloudEventForm | None,
+) -> DeliveryOptions:
+    """
+    The options with these values: one object for most subscriptions, by which their frames are
+    found.
+    """
+    return DeliveryOptions(version, qos, retainAsPublished, identifiers, isPlain, form)
 
 
 def optionsOfAll(options: Iterable[DeliveryOptions]) -> DeliveryOptions | None:
@@ -107,7 +123,7 @@ class FrameTemplate(Struct):
     @ivar others: the events without one.
     @ivar largest: the size of the largest frame.
     @ivar size: the size of the payloads of C{sent}.
-    @ivar packetIds: the packet identifiers that were filled in last.
+    @ivar first: the first of the packet identifiers that were filled in last.
     """
 
     data: bytes
@@ -116,36 +132,36 @@ class FrameTemplate(Struct):
     others: Sequence[Event]
     largest: int
     size: int
-    packetIds: range | None = None
+    first: int = 0
     _filled: bytes = b""
 
-    def filled(self, packetIds: Sequence[int]) -> bytes:
+    def filled(self, first: int) -> bytes:
         """
-        The frames with these packet identifiers. Subscribers with the same free identifiers share
-        the bytes.
+        The frames with consecutive packet identifiers. Subscribers with the same free identifiers
+        share the bytes.
         """
-        if packetIds == self.packetIds:
-            return self._filled
-        data = bytearray(self.data)
-        for place, packetId in zip(self.places, packetIds, strict=True):
-            _PACKET_ID.pack_into(data, place, packetId)
-        filled = bytes(data)
-        if isinstance(packetIds, range):
-            self.packetIds, self._filled = packetIds, filled
-        return filled
+        if first != self.first:
+            data = bytearray(self.data)
+            for packetId, place in enumerate(self.places, first):
+                _PACKET_ID.pack_into(data, place, packetId)
+            self.first, self._filled = first, bytes(data)
+        return self._filled
 
 
 def messagesOf(batch: Batch, version: int, form: CloudEventForm | None) -> Sequence[MqttMessage]:
     """The messages of a batch, made once for each version and form."""
     hasProperties = version == MQTT_5
+    key = (_MESSAGES, hasProperties, form)
+    return batch.encoded(key, _messages, hasProperties, form, batch.timestamp)
 
-    def make(events: Sequence[Event]) -> Sequence[MqttMessage]:
-        return [
-            messageOf(event, hasProperties=hasProperties, form=form, timestamp=batch.timestamp)
-            for event in events
-        ]
 
-    return batch.encoded((_MESSAGES, hasProperties, form), make)
+def _messages(
+    events: Sequence[Event], hasProperties: bool, form: CloudEventForm | None, timestamp: int
+) -> Sequence[MqttMessage]:
+    return [
+        messageOf(event, hasProperties=hasProperties, form=form, timestamp=timestamp)
+        for event in events
+    ]
 
 
 def templateOf(batch: Batch, options: DeliveryOptions) -> FrameTemplate | None:
@@ -153,15 +169,12 @@ def templateOf(batch: Batch, options: DeliveryOptions) -> FrameTemplate | None:
     The frames of a batch for all subscriptions with the same options, made once. C{None} where
     they differ from subscriber to subscriber: a message expires, or knows its publisher.
     """
-
-    def make(events: Sequence[Event]) -> FrameTemplate | bool:
-        return _template(messagesOf(batch, options.version, options.form), options) or False
-
-    made = batch.encoded((_FRAMES, options), make)
-    return made if isinstance(made, FrameTemplate) else None
+    return batch.encoded(options, _template, batch, options) or None
 
 
-def _template(messages: Sequence[MqttMessage], options: DeliveryOptions) -> FrameTemplate | None:
+def _template(_: object, batch: Batch, options: DeliveryOptions) -> FrameTemplate | Literal[False]:
+    """What L{templateOf} gives; C{False} where it gives none."""
+    messages = messagesOf(batch, options.version, options.form)
     frames = []
     places = []
     identified = []
@@ -169,7 +182,7 @@ def _template(messages: Sequence[MqttMessage], options: DeliveryOptions) -> Fram
     largest = position = size = 0
     for message in messages:
         if message.expires is not None or message.publisher is not None:
-            return None
+            return False
         encoded = encodeMessage(message, options, 0)
         if encoded[0] & _QOS:
             # The packet identifier follows the topic, which follows the length.
@@ -331,8 +344,8 @@ class DeliverySession(Protocol):
     def takeOrphans(self) -> dict[int, InFlight]:
         """Remove and return sent messages that the log does not deliver again."""
 
-    def sentOnce(self, packetIds: Sequence[int]) -> None:
-        """Record the packet identifiers of messages that are sent with QoS 1."""
+    def sentOnce(self, first: int, count: int) -> None:
+        """Record the consecutive packet identifiers of messages that are sent with QoS 1."""
 
     def sent(self, packetId: int, key: Key) -> None:
         """Record a message that is sent with QoS 2."""
@@ -442,20 +455,23 @@ class Window:
                 self._lastId = packetId
                 return packetId
 
-    def newIds(self, count: int, wanted: range | None) -> Sequence[int]:
+    def newRun(self, count: int, wanted: int) -> int:
         """
-        Packet identifiers that are not in use.
+        The first of consecutive packet identifiers that are not in use; 0 where none are found.
 
-        @param wanted: preferred, if they are free.
+        @param wanted: the first of those that are preferred; 0 for none.
         """
-        following = range(self._lastId + 1, self._lastId + 1 + count)
-        for packetIds in (following,) if wanted is None else (wanted, following):
-            if packetIds[-1] <= MAX_U16 and self._areFree(packetIds):
-                self._lastId = packetIds[-1]
-                return packetIds
-        return [self.newId() for _ in range(count)]
+        for first in (wanted, self._lastId + 1):
+            last = first + count - 1
+            if first and last <= MAX_U16 and self._areFree(first, count):
+                self._lastId = last
+                return first
+        return 0
 
-    def _areFree(self, packetIds: range) -> bool:
+    def _areFree(self, first: int, count: int) -> bool:
+        if count == 1:
+            return first not in self._runs and not self._session.usesId(first)
+        packetIds = range(first, first + count)
         return self._runs.keys().isdisjoint(packetIds) and not self._session.usesAny(packetIds)
 
     # Messages.
@@ -465,16 +481,14 @@ class Window:
         self._runs[packetId] = _Run(source, packetId, (sent,))
         self._bytes.add(sent.size)
 
-    def addAll(self, packetIds: Sequence[int], source: Source, template: FrameTemplate) -> None:
-        """Add the messages of a template that was sent with identifiers of L{newIds}."""
-        messages = template.sent
-        if isinstance(packetIds, range):
-            run = _Run(source, packetIds[0], messages)
-            self._runs.update(dict.fromkeys(packetIds, run))
-            self._bytes.add(template.size)
+    def addRun(self, first: int, source: Source, template: FrameTemplate) -> None:
+        """Add the messages of a template, whose packet identifiers L{newRun} has given."""
+        run, count = _Run(source, first, template.sent), len(template.sent)
+        if count == 1:
+            self._runs[first] = run
         else:
-            for packetId, sent in zip(packetIds, messages, strict=True):
-                self.add(packetId, source, sent)
+            self._runs.update(dict.fromkeys(range(first, first + count), run))
+        self._bytes.add(template.size)
 
     def get(self, packetId: int) -> InFlight | None:
         """The message with a packet identifier."""
@@ -614,13 +628,8 @@ class Delivery:
     def deliver(self, source: Source, batch: Batch) -> None:
         """Send a batch. Messages beyond the window wait."""
         options = source.always or source.optionsOf(batch)
-        template = None
         isPlain = not (self._pending or self._topicAliasMaximum or self._session.isRedelivering)
-        if options is not None and isPlain:
-            template = templateOf(batch, options)
-        if template is not None and options is not None and self._fits(template):
-            self._sendAll(source, template, options.qos)
-        else:
+        if not (isPlain and options is not None and self._sendAll(source, batch, options)):
             for message in messagesOf(batch, self._version, source.form):
                 self._offer(source, message, 0, True)
         if self._pending or self._isPaused:
@@ -643,27 +652,35 @@ class Delivery:
         message = messageOf(event, hasProperties=self._version == MQTT_5, form=source.form)
         self._offer(source, message, flags, isFromLog)
 
-    def _fits(self, template: FrameTemplate) -> bool:
-        return template.largest <= self._maximumPacketSize and self._window.fits(
-            len(template.sent), template.size
-        )
+    def _sendAll(self, source: Source, batch: Batch, options: DeliveryOptions) -> bool:
+        """
+        Send all messages of a batch in one piece. Hot path.
 
-    def _sendAll(self, source: Source, template: FrameTemplate, qos: int) -> None:
-        """Hot path: send all frames of a batch in one piece."""
-        messages = template.sent
-        if not messages:
-            self._send(template.data)
-        else:
-            packetIds = self._window.newIds(len(messages), template.packetIds)
-            self._window.addAll(packetIds, source, template)
-            if qos == 1:
-                self._session.sentOnce(packetIds)
+        @return: C{False} where they have to be sent one by one, and none was.
+        """
+        template = templateOf(batch, options)
+        if template is None or template.largest > self._maximumPacketSize:
+            return False
+        messages, window = template.sent, self._window
+        if messages:
+            count = len(messages)
+            if not window.fits(count, template.size):
+                return False
+            first = window.newRun(count, template.first)
+            if not first:
+                return False
+            window.addRun(first, source, template)
+            if options.qos == 1:
+                self._session.sentOnce(first, count)
             else:
-                for packetId, sent in zip(packetIds, messages, strict=True):
+                for packetId, sent in enumerate(messages, first):
                     self._sent(source, packetId, sent)
-            self._send(template.filled(packetIds))
+            self._send(template.filled(first))
+        else:
+            self._send(template.data)
         if template.others:
             self._done(source, template.others)
+        return True
 
     def _offer(self, source: Source, message: MqttMessage, flags: int, isFromLog: bool) -> None:
         if self._pending or self._mustWait(source, message):
@@ -729,7 +746,7 @@ class Delivery:
         if sent.qos == 2:
             self._session.sent(packetId, source.keyOf(sent.message.event))
         else:
-            self._session.sentOnce((packetId,))
+            self._session.sentOnce(packetId, 1)
 
     def _extra(self, message: MqttMessage, isRepeated: bool) -> Properties | None:
         """The properties of one delivery; C{None} where the message must not be delivered."""
@@ -833,7 +850,8 @@ class Delivery:
         Acknowledge events to the log, and send waiting messages. Called once after all packets
         of a read.
         """
-        self.acknowledgeEvents()
+        if self._acknowledged:
+            self.acknowledgeEvents()
         if self._pending and not self._isPaused:
             self._sendPending()
         if self._pending or self._isPaused:

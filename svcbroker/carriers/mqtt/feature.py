@@ -42,6 +42,7 @@ from ...net.bounds import (
 from ...net.settings import Endpoint, Flag, declareSetting
 from .carrier import MqttCarrier, MqttFactory, webSocketRoute
 from .context import NEVER, MqttSettings, makeContext
+from .delivery import makeOptions
 from .kept import SUBSCRIPTION, KeptSubscription
 from .messages import _encodedTopic, _encodeEnvelope, _readEnvelope
 from .mqttsession import SESSION_BYTES
@@ -174,7 +175,7 @@ def mqttBounds(options: MqttOptions, sizing: Sizing) -> Iterator[Bound]:
     yield Bound(
         name=DURABLE, bytes=sessions * KEPT_BYTES, how=f"and of each of {sessions:,} MQTT sessions"
     )
-    yield cacheBound("MQTT", [_readEnvelope, _encodeEnvelope, _encodedTopic])
+    yield cacheBound("MQTT", [_readEnvelope, _encodeEnvelope, _encodedTopic, makeOptions])
 
 
 FEATURE: Final = Feature(

@@ -5,7 +5,7 @@ with QoS 1 there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -131,14 +131,11 @@ class KeptPacketIds:
         self._touched: set[int] = set()
         self._kept: set[int] = set()
 
-    def sent(self, packetIds: Sequence[int]) -> None:
-        """Record packet identifiers that were just used, in ascending order if a range."""
+    def sent(self, first: int, count: int) -> None:
+        """Record consecutive packet identifiers that were just used."""
         if not self._touched:
             self._store.beforeWrite(self._write)
-        if isinstance(packetIds, range):
-            self._touched.update(range(packetIds[0] // _PAGE, packetIds[-1] // _PAGE + 1))
-        else:
-            self._touched.update(packetId // _PAGE for packetId in packetIds)
+        self._touched.update(range(first // _PAGE, (first + count - 1) // _PAGE + 1))
 
     def ended(self) -> None:
         """Remove what is not in flight any more: the connection has ended."""

@@ -227,6 +227,8 @@ class Session:
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
+    @ivar hasChanged: whether exchanges with QoS 2 have changed since L{takeChange}.
+    @ivar wantsDisk: whether the client is sent nothing more before the disk has what was stored.
     """
 
     # More attributes than the dictionaries of instances share between them.
@@ -234,7 +236,6 @@ class Session:
         "_advanced",
         "_changed",
         "_completed",
-        "_hasChanged",
         "_incoming",
         "_isOver",
         "_keptIds",
@@ -245,7 +246,6 @@ class Session:
         "_sources",
         "_store",
         "_unacknowledged",
-        "_wantsDisk",
         "absentSince",
         "account",
         "client",
@@ -255,6 +255,7 @@ class Session:
         "expiry",
         "filterBytes",
         "group",
+        "hasChanged",
         "hasNoLocal",
         "isPersistent",
         "mark",
@@ -264,6 +265,7 @@ class Session:
         "readers",
         "released",
         "subscriptions",
+        "wantsDisk",
     )
 
     def __init__(
@@ -312,8 +314,8 @@ class Session:
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         # Topic filters whose subscriptions are not stored as they are.
         self._changed: dict[str, None] = {}
-        self._hasChanged = False
-        self._wantsDisk = False
+        self.hasChanged = False
+        self.wantsDisk = False
         self._isOver = False
 
     @property
@@ -458,11 +460,11 @@ class Session:
         if done:
             self._settled -= done
             self._completed -= done
-            self._hasChanged = True
+            self.hasChanged = True
         for key in [key for key in self._unacknowledged if isDone(key)]:
             packetId = self.takeUnacknowledged(key)
             if self._sent.pop(packetId, None) is not None:
-                self._hasChanged = True
+                self.hasChanged = True
 
     def forgetDeliveries(self, subscriptionIds: Container[str]) -> None:
         """
@@ -480,7 +482,7 @@ class Session:
         self._completed = set(filter(isKept, self._completed))
         self._settle()
         self._packetIds.ended()
-        self._hasChanged = True
+        self.hasChanged = True
 
     def takeOrphans(self) -> dict[int, InFlight]:
         """Remove and return sent messages that the log does not deliver again."""
@@ -505,10 +507,10 @@ class Session:
         """Whether it outlives connections, and an owner has made it; C{None} stands for all."""
         return self.isPersistent and owner in (None, Owner(self.owner, self.account))
 
-    def sentOnce(self, packetIds: Sequence[int]) -> None:
-        """Record the packet identifiers of messages that are sent with QoS 1."""
+    def sentOnce(self, first: int, count: int) -> None:
+        """Record the consecutive packet identifiers of messages that are sent with QoS 1."""
         if self.isPersistent:
-            self._packetIds.sent(packetIds)
+            self._packetIds.sent(first, count)
 
     def _findInFlight(self, packetIds: range) -> Mapping[int, Key]:
         """The keys of messages in flight, but for QoS 2, which is stored apart."""
@@ -524,12 +526,12 @@ class Session:
     def sent(self, packetId: int, key: Key) -> None:
         """Record a message that is sent with QoS 2."""
         self._sent[packetId] = key
-        self._hasChanged = True
+        self.hasChanged = True
 
     def release(self, packetId: int) -> None:
         """Record a PUBREC; PUBREL is sent."""
         self.released[packetId] = self._sent.pop(packetId, None)
-        self._hasChanged = True
+        self.hasChanged = True
 
     def completed(self, packetId: int) -> None:
         """Record a PUBCOMP, or a refusal."""
@@ -540,7 +542,7 @@ class Session:
             self._completed |= {key}
         elif key is not None:
             self._forget(key)
-        self._hasChanged = True
+        self.hasChanged = True
 
     def _forget(self, key: Key) -> None:
         """
@@ -550,13 +552,13 @@ class Session:
         if not self._advanced:
             self._advanced = set()
         self._advanced |= {key[0]}
-        self._hasChanged = True
+        self.hasChanged = True
 
     def _isShared(self, key: Key) -> bool:
         return any(each.isShared and each.subscriptionId == key[0] for each in self._sources)
 
     def _exchangesChanged(self) -> None:
-        self._hasChanged = True
+        self.hasChanged = True
 
     def _storeSoon(self) -> None:
         if self.isPersistent:
@@ -570,10 +572,10 @@ class Session:
 
         @return: whether the disk must be waited for before the client is sent anything more.
         """
-        wantsDisk, self._wantsDisk = self._wantsDisk, False
-        if not (self._hasChanged and self.isPersistent):
+        hasChanged, self.hasChanged = self.hasChanged, False
+        wantsDisk, self.wantsDisk = self.wantsDisk, False
+        if not (hasChanged and self.isPersistent):
             return wantsDisk
-        self._hasChanged = False
         self._storeExchanges()
         return True
 
@@ -614,7 +616,7 @@ class Session:
         if self._changed:
             self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
         if self.isPersistent:
-            self._wantsDisk = True
+            self.wantsDisk = True
             kept = KeptSession(
                 group=self.group,
                 clientId=self.clientId,
@@ -640,7 +642,7 @@ class Session:
 
     def awaitDisk(self) -> None:
         """Send the client nothing more before the disk has what was stored until now."""
-        self._wantsDisk = True
+        self.wantsDisk = True
 
     def discard(self) -> None:
         """Remove it from the disk. Its subscriptions were removed before."""

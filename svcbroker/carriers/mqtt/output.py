@@ -110,7 +110,13 @@ class Output:
         """Write the frames, after the disk where the session has changed."""
         if self._isStoring or self._hasEnded:
             return
-        if self._session is not None and self._session.takeChange():
+        session = self._session
+        # Hot path: for most sessions there is no call.
+        if (
+            session is not None
+            and (session.hasChanged or session.wantsDisk)
+            and session.takeChange()
+        ):
             self._isStoring = True
             # Frames that wait for the disk still count.
             parts, self._parts, size = self._parts, [], self._size

@@ -20,7 +20,7 @@ from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequ
 from ...net.deferreds import asDeferred
 from ...net.turns import Lock
 from ...operations import sourceOf
-from .delivery import Delivery, DeliveryOptions, optionsOfAll
+from .delivery import Delivery, DeliveryOptions, makeOptions, optionsOfAll
 from .kept import KeptSubscription, Key
 from .messages import CloudEventForm, MqttMessage, formOf
 from .packets import MQTT_5
@@ -437,7 +437,7 @@ class SessionSubscription:
         kept = self.kept
         identifiers = (kept.identifier,) if kept.identifier else ()
         form = formOf(kept.format, sourceOf(base, self.session.group)) if kept.format else None
-        self.options = DeliveryOptions(
+        self.options = makeOptions(
             version, kept.qos, kept.retainAsPublished, identifiers, isPlain, form
         )
         if self.reader is not None:

@@ -350,7 +350,13 @@ class StompProtocol(Protocol):
         """The next events of a subscription. Some may not be closed yet after the connection is."""
         if self._isClosed:
             return
-        self._perform(self._session.deliver(number, batch, self._clock.seconds()))
+        now = self._clock.seconds()
+        # Effects that wait may be frames that come before.
+        data = None if self._todo or self._isBusy else self._session.frames(number, batch, now)
+        if data is None:
+            self._perform(self._session.deliver(number, batch, now))
+        else:
+            self._send(data)
 
     def subscriptionEnded(self, number: int, error: BrokerError) -> None:
         """A subscription has ended."""

@@ -101,9 +101,15 @@ def encodedEvents(
 
     @param encode: encodes one, as the dialect of the connection has it.
     """
-    return batch.encoded(
-        (encode, version), lambda events: [encode(event, version) for event in events]
-    )
+    return batch.encoded((encode, version), _encodeEach, encode, version)
+
+
+def _encodeEach(
+    events: Sequence[Event],
+    encode: Callable[[Event, StompVersion], EncodedEvent],
+    version: StompVersion,
+) -> Sequence[EncodedEvent]:
+    return [encode(event, version) for event in events]
 
 
 class MessageHeads:

@@ -237,6 +237,27 @@ class Deliveries:
             removed.window.clear()
             self._roomMade(wasFull)
 
+    def frames(self, number: int, batch: Batch) -> bytes | None:
+        """
+        The frames of a subscription's next events, where they may be sent at once and nothing else
+        is to be done.
+
+        @return: C{None} where L{deliver} has to be called.
+        """
+        subscription = self._byNumber.get(number)
+        if (
+            subscription is None
+            or subscription.heads is None
+            or subscription.window is not None
+            or self._isMessages
+            or self._isStalled
+            or self._due
+            or self.output
+        ):
+            return None
+        encoded = encodedEvents(batch, self.version, self._dialect.encodeEvent)
+        return subscription.heads.messages(encoded)
+
     def deliver(self, number: int, batch: Batch) -> None:
         """The broker hands over a subscription's next events."""
         subscription = self._byNumber.get(number)
@@ -519,6 +540,18 @@ class StompSession:
         if self._before is answer:
             self._before = None
         return self._go(now)
+
+    def frames(self, number: int, batch: Batch, now: float) -> bytes | None:
+        """
+        The frames of a subscription's next events, where nothing else is to be done: most
+        subscribers acknowledge nothing. Hot path.
+
+        @return: C{None} where L{deliver} has to be called.
+        """
+        data = None if self.state is State.CLOSED else self._deliveries.frames(number, batch)
+        if data is not None:
+            self._beats.sent(now)
+        return data
 
     def deliver(self, number: int, batch: Batch, now: float) -> list[Effect]:
         """The broker hands over a subscription's next events."""

@@ -18,7 +18,6 @@ from svcbroker.carriers.mqtt.codec import (
     encodeSuccesses,
 )
 from svcbroker.carriers.mqtt.context import MqttSettings
-from svcbroker.carriers.mqtt.delivery import DeliveryOptions, templateOf
 from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
@@ -441,18 +440,14 @@ class TemplateTests(SynchronousTestCase):
         session = server.carrier.sessions.find("1", "c0")
         assert session is not None and session.delivery is not None
         window = session.delivery._window
-        event = Event(topic="t", content=b"abc", extensions={}, eventId=EventId("00000000", 1, 1))
-        template = templateOf(Batch([event] * 4, 0), DeliveryOptions(MQTT_311, 1))
-        assert template is not None
+        event = Event(topic="t", content=b"abc", extensions={}, eventId=EventId("00000000", 9, 1))
+        [reader] = session.readers.values()
         window._lastId = 65533
-        packetIds = window.newIds(4, None)
-        self.assertEqual(packetIds, [65534, 65535, 1, 2])
-        window.addAll(packetIds, session.subscriptions["t"], template)
-        frames = Decoder(1000, MQTT_311).receive(template.filled(packetIds))
+        session.delivery.deliver(reader, Batch([event] * 4, 0))
+        packetIds = [65534, 65535, 1, 2]
         self.assertEqual(
-            frames, [Publish("t", b"abc", 1, packetId=packetId) for packetId in packetIds]
+            client.take(), [Publish("t", b"abc", 1, packetId=packetId) for packetId in packetIds]
         )
         self.assertEqual(window._bytes.size, 12)
-        self.assertIsNone(template.packetIds)
         client.send(*map(Puback, packetIds))
         self.assertEqual((window.all(), window._bytes.size), ({}, 0))
