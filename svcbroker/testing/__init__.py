@@ -10,8 +10,7 @@ from ._featuretests import (
     makeFeatureTests,
 )
 from ._fixtures import ClockFixture, FaultyDisk, LedgerFixture, ReactorFixture
-from ._ledgertests import makeLedgerTests
-from ._prooftests import makeProofTests
+from ._ledgertests import makeLedgerTests, makeProofTests
 
 __all__ = [
     "AuthenticatorFixture",
