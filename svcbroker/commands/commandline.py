@@ -263,14 +263,14 @@ COMMANDS: Final = (
         "backup",
         "Copy a data directory, also while a broker runs on it.",
         group="chain",
-        place="backup:backupCommand",
+        place="chainfiles:backupCommand",
         example="svcbroker chain backup /var/lib/svcbroker /var/backups/svcbroker",
     ),
     Command(
         "restore",
         "Restore a chain from a backup, up to a height.",
         group="chain",
-        place="backup:restoreCommand",
+        place="chainfiles:restoreCommand",
         example="svcbroker chain restore /var/backups/svcbroker restored --height 40000",
     ),
     Command(

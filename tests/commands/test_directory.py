@@ -15,7 +15,7 @@ from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import Event
-from svcbroker.commands.directory import Directory
+from svcbroker.commands.pub import Directory
 from svcbroker.commands.terminal import CommandError, Console
 from svcbroker.errors import TopicNotFound
 from svcbroker.model import EventId, topicPrefix
