@@ -33,7 +33,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
     _UNDER_WAY: (
         *within("svcbroker.ledgers.evm._sender.Sender", "_sent", "_others"),
         "svcbroker.ledgers.evm._evmledger.Attestations._waiting",
-        "svcbroker.ledgers.evm._batchsource.BatchSource._marks",
+        "svcbroker.ledgers.evm._evmbatch.BatchSource._marks",
     ),
 }
 """The attributes with what L{memory} tells of, by its name."""

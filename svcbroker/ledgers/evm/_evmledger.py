@@ -48,10 +48,19 @@ from .._jsonrpc import RpcCall
 from .._storedledger import SYNC_BOUNDS, StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
 from ..replicated import PendingTransactions, reportStored
-from ._batchsource import BatchSource, LogIncomplete, Reorganized, SourcePlace
 from ._contract import LogState, attestCall, attestedCall, bornCall, readPair
 from ._ethereum import Account, KeyUnusable, showAddress
-from ._evmbatch import NEWEST, BatchBlock, executeBlock, genesisOf, senderOf
+from ._evmbatch import (
+    NEWEST,
+    BatchBlock,
+    BatchSource,
+    LogIncomplete,
+    Reorganized,
+    SourcePlace,
+    executeBlock,
+    genesisOf,
+    senderOf,
+)
 from ._evmrpc import (
     DIALECTS,
     EvmError,

@@ -14,8 +14,8 @@ from ...interfaces import InvalidDescription
 from ...model import TopicRule
 from ...net.descriptions import Readers, absolutePath, readValues
 from .._description import TOPICS_READER, integer, number, readUrl
-from ._batchsource import FINALIZED
 from ._ethereum import readAddress
+from ._evmbatch import FINALIZED
 from ._evmrpc import DIALECTS
 
 _MAX_URLS: Final = 16

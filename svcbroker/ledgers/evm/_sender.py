@@ -2,7 +2,7 @@
 The sender of a broker's transactions: batches and attestations, in order of the account's nonces.
 
 A node's word on what it holds is never believed: what is in no final block is sent again, and what
-is there is found by L{BatchSource<svcbroker.ledgers.evm._batchsource.BatchSource>}.
+is there is found by L{BatchSource<svcbroker.ledgers.evm._evmbatch.BatchSource>}.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from ...chain import Malformed
 from ...net.deferreds import asDeferred
 from ...net.findings import Finding, good, problem, span, warning
 from .._description import readUrl
-from ._batchsource import FINALIZED
 from ._contract import (
     MAX_ACCOUNTS,
     LogState,
@@ -36,6 +35,7 @@ from ._ethereum import (
     readAddress,
     showAddress,
 )
+from ._evmbatch import FINALIZED
 from ._evmrpc import (
     DIALECTS,
     BlockInfo,

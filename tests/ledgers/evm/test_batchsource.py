@@ -10,8 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.evm import _batchsource, checkInstalled
-from svcbroker.ledgers.evm._batchsource import (
+from svcbroker.ledgers.evm import _evmbatch, checkInstalled
+from svcbroker.ledgers.evm._contract import LoggedBatch, LogState, batchTopic
+from svcbroker.ledgers.evm._ethereum import word
+from svcbroker.ledgers.evm._evmbatch import (
     TURN,
     WINDOW_BYTES,
     BatchSource,
@@ -19,8 +21,6 @@ from svcbroker.ledgers.evm._batchsource import (
     Reorganized,
     SourcePlace,
 )
-from svcbroker.ledgers.evm._contract import LoggedBatch, LogState, batchTopic
-from svcbroker.ledgers.evm._ethereum import word
 from svcbroker.ledgers.evm._evmrpc import EvmError, Reason, todata
 
 from .fakenode import CONTRACT, SENDER, FakeBlock, FakeNode, FakeRpc
@@ -190,7 +190,7 @@ class SourceTests(SynchronousTestCase):
 
     def test_manyBatchesMakeWindowsSmaller(self) -> None:
         """Where blocks have many batches, however small, few are read together."""
-        self.patch(_batchsource, "LOG_BYTES", WINDOW_BYTES // 8)
+        self.patch(_evmbatch, "LOG_BYTES", WINDOW_BYTES // 8)
         node = FakeNode()
         for _ in range(8):
             node.mine(*([b"x"] * 5))
