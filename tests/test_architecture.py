@@ -18,7 +18,7 @@ from svcbroker.broker import Broker, Limits
 from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.carriers.http.feature import makeSite
 from svcbroker.carriers.http.follow import Following
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.interfaces import submit
 from svcbroker.ledgers import pbft
 from svcbroker.model import OpenTopic, PublishEvent

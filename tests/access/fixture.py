@@ -22,7 +22,7 @@ from svcbroker.access._logins import LoginLimits
 from svcbroker.broker import Broker, IWebhooks, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory
 from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES

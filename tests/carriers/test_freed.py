@@ -25,7 +25,7 @@ from svcbroker.access import Access
 from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.carriers.http import fastpath
 from svcbroker.carriers.http.follow import Following
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.carrier import webSocketRoute as mqttRoute
 from svcbroker.carriers.stomp.carrier import webSocketRoute as stompRoute
 from svcbroker.commands.bench.load import connectFrame, connectPacket, packet, publishPacket, text

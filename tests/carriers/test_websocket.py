@@ -18,7 +18,7 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.access import Access
 from svcbroker.carriers.http import Route
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.stomp.carrier import StompProtocol, webSocketRoute
 from svcbroker.carriers.websocket import (
     CLOSE_TIMEOUT,

@@ -24,7 +24,7 @@ from zope.interface import directlyProvides
 
 from svcbroker.carriers.http import BrokerSite
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.commands import main, operatorcommand
 from svcbroker.commands.clientcommand import Contexts, contextsPath
 from svcbroker.commands.operatorcommand import MAX_ANSWER, anyCertificate, operated, operatingOf

@@ -18,7 +18,7 @@ import svcbroker.console
 from svcbroker.access import Access
 from svcbroker.carriers.http import LogIns
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.console import WebConsole
 from tests.access.support import MANY, account, openAccess
 from tests.broker.support import makeFixture

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
 from tests.carriers.http.support import BASE, Client
 from tests.needed import needPackage

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.websocket import WebSocketResource, routeTo
 from svcbroker.daemon.ports import GatedFactory, serverEndpoint
 from svcbroker.net.tls import PeerCertificate, peerCertificate

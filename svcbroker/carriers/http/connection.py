@@ -47,6 +47,7 @@ from .logins import (
     SESSION_CHALLENGE,
     ClientAuthenticator,
     Credentials,
+    HttpSettings,
     LogIns,
     OriginPolicy,
     isHost,
@@ -55,7 +56,6 @@ from .logins import (
 )
 from .operator import Authorizer
 from .routes import CONTENT_TYPE, NO_SNIFFING, HttpRefusal, Routes, encodeError, refuse, respond
-from .settings import HttpSettings
 
 GRACE: Final = 60.0
 """The time that a body may take to arrive, however slowly, in seconds."""

@@ -29,13 +29,12 @@ from .descriptions.openapi import ServedPath
 from .descriptions.openrpc import withDiscovery
 from .fastpath import CallBatches, FastChannel, FastPath
 from .jsonrpc import errorEncoder, rpcEndpoint
-from .logins import MAX_LOGGED, MAX_SESSIONS, LogIns
+from .logins import MAX_LOGGED, MAX_SESSIONS, HttpSettings, LogIns
 from .operator import Authorizer, operatorRoutes
 from .plain import MAX_REMEMBERED, PlainAnswers
 from .publicroutes import healthRoutes, logRoutes, webhookKeyRoutes
 from .rest import cloudEventsRoute, queryEndpoints, restEndpoints
 from .routes import Area, HttpEndpoint, Route, Routes
-from .settings import HttpSettings
 
 PORT: Final = "http"
 """The name of the port, and of its setting."""

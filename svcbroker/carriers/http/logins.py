@@ -6,20 +6,23 @@ A page in a browser can send requests to every address that its reader's machine
 images, C{fetch} and WebSockets, and, by DNS rebinding, even under a name of its own. So an
 L{OriginPolicy} tells which pages may use the interface; a session counts only in requests of pages
 of the broker itself, and ends with its log-in.
+
+The settings of the carrier are here, as the site and its routes read them, too.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from hashlib import sha256
 from ipaddress import IPv6Address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.validators import gt
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
@@ -29,8 +32,49 @@ from ...errors import NotAuthenticated
 from ...interfaces import ClientCertificate
 from ...net.addresses import isLoopback
 from ...net.deferreds import asLeanDeferred
+from ...net.settings import basePath
 from ...net.tls import peerCertificate
-from .settings import HttpSettings
+
+_VARY = (b"Vary", b"Origin")
+
+
+def _asSet(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(values)
+
+
+@frozen(kw_only=True)
+class HttpSettings:
+    """
+    The settings of HTTP.
+
+    @ivar basePath: the context path of the interface; C{/} or empty means none.
+    @ivar accessLog: whether every request is logged: method, path, status, sizes and time,
+        never a query string, which may hold content.
+    @ivar corsOrigins: the origins whose pages may use the interface from a browser; C{*} means
+        all of them. None by default: then no CORS header is ever sent.
+    @ivar hostNames: names of this server, in lower case, that requests to a loopback address may
+        have in C{Host}, beside loopback addresses and C{localhost}.
+    @ivar timeout: how long a connection may be idle, in seconds.
+    """
+
+    basePath: str = field(default="/svcbroker", converter=basePath)
+    accessLog: bool = False
+    corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
+    hostNames: frozenset[str] = field(default=frozenset(), converter=_asSet)
+    timeout: float = field(default=60.0, validator=gt(0))
+
+    def corsHeaders(self, origin: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        """
+        The headers that let a browser's page read an answer, where its origin is allowed.
+
+        @param origin: the value of the request's header C{Origin}.
+        """
+        if not self.corsOrigins:
+            return ()
+        if origin and ("*" in self.corsOrigins or origin.decode("latin-1") in self.corsOrigins):
+            return (_VARY, (b"Access-Control-Allow-Origin", origin))
+        return (_VARY,)
+
 
 CHALLENGES: Final = (b'Basic realm="svcbroker", charset="UTF-8"', b'Bearer realm="svcbroker"')
 """The values of C{WWW-Authenticate}."""

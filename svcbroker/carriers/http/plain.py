@@ -20,7 +20,7 @@ from twisted.web.server import version
 
 from ...errors import ParameterInvalid, QueryTooLong
 from ...net.budgets import ENTRY_BYTES, ByteCount
-from .logins import COOKIE, isHost
+from .logins import COOKIE, HttpSettings, isHost
 from .routes import (
     CONTENT_TYPE,
     NO_SNIFFING,
@@ -30,7 +30,6 @@ from .routes import (
     PublishHeaders,
     publishHeaders,
 )
-from .settings import HttpSettings
 
 MAX_HEAD: Final = 8 * 1024
 """The longest request line and headers of a plain request, in bytes."""

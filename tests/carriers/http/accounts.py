@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from svcbroker.access import Access
 from svcbroker.carriers.http import Route
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.interfaces import IAuthenticator, IBearerToken, IClientCertificate
 from tests.access.support import MANY, FakeAuthenticator, account
 from tests.broker.support import makeFixture

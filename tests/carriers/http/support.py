@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from svcbroker.access import Access
 from svcbroker.carriers.http import BrokerSite, Route
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.net.budgets import Budgets
 from svcbroker.operations import Incidents, Interface
 from tests.access.support import openAccess

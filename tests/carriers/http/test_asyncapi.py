@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM, SECURITY
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
 from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET, TOMBSTONES

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access, AuditTrail
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATOR_CALLS
 from tests.access.support import FakeAuthenticator, account

@@ -13,9 +13,8 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.carriers.http import Route, jsonrpc, logins
 from svcbroker.carriers.http.fastpath import RECALL
-from svcbroker.carriers.http.logins import Credentials
+from svcbroker.carriers.http.logins import Credentials, HttpSettings
 from svcbroker.carriers.http.routes import principalOf, respond
-from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Quotas
 from svcbroker.net.tls import PeerCertificate

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
 
 from .support import BASE, Client

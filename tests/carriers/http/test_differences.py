@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from tests.access.support import account
 
 from . import twosites

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.model import InterfaceType, Owner
 from svcbroker.operations import Incidents
 from tests.access.support import FakeAuthenticator, account, openAccess

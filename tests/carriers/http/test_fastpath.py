@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http.connection import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.fastpath import MAX_UNREAD, MAX_UNSENT, FastChannel, FastPath
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.http.plain import (
     MAX_FIELDS,
     MAX_HEAD,
@@ -28,7 +29,6 @@ from svcbroker.carriers.http.plain import (
     readHead,
 )
 from svcbroker.carriers.http.routes import Area, HttpEndpoint, Routes
-from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.budgets import ENTRY_BYTES, Budgets, ByteBudget
 from svcbroker.net.turns import EndOfTurn
 from svcbroker.operations import OPERATIONS, Incidents

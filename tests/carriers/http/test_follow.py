@@ -19,7 +19,7 @@ from svcbroker.broker.subscriptions import Subscriptions, _eventreading
 from svcbroker.broker.subscriptions._eventreading import WAIT
 from svcbroker.carriers.http import follow
 from svcbroker.carriers.http.follow import BEAT, Following
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, EventId, OpenTopic, PublishEvent
 from tests.access.support import FakeAuthenticator, account, openAccess

@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.operations import FOLLOW, OPERATIONS, WEEVENT_INTERFACE
 from svcbroker.operations._adminqueries import QUERIES
 

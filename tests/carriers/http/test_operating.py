@@ -14,7 +14,7 @@ from zope.interface import directlyProvides
 
 from svcbroker.access import Access
 from svcbroker.carriers.http.feature import makeSite
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.interfaces import IFaultyLedger
 from tests.access.support import account
 from tests.broker.support import makeFixture

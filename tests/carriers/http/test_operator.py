@@ -18,8 +18,8 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.broker import Answers, IDurableSubscriptions
 from svcbroker.carriers.http.feature import makeSite
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.http.operator import MAX_BODY
-from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import (

@@ -11,8 +11,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.logins import MAX_LOGGED
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import MAX_LOGGED, HttpSettings
 
 from .support import BASE, FORM, Answer, Client, Connection, requestBytes
 

@@ -17,7 +17,7 @@ from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import Route
 from svcbroker.carriers.http.connection import LINGER
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from svcbroker.carriers.http.fastpath import FastChannel
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.daemon.ports import serverEndpoint
 from tests.broker.support import makeFixture
 from tests.certificates import makeCertificate

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
 from svcbroker.broker import ReadPage
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId
 from svcbroker.operations import WEEVENT_INTERFACE, eventWriter

@@ -18,7 +18,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from svcbroker.access import Access
-from svcbroker.carriers.http.settings import HttpSettings
+from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.testing._fixtures import memoryLedger
 from tests.access.support import openAccess
 from tests.broker.support import MAX_CONTENT, makeFixture
