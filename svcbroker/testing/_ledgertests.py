@@ -1,7 +1,7 @@
 """
 The contract of a ledger, as tests: publishing and reading, its disk, and the calls of operators;
-authors, idempotency keys, expected numbers, erasure and holds, each of which a ledger may refuse; and
-that of a ledger that proves what it holds.
+authors, idempotency keys, expected numbers, erasure and holds, each of which a ledger may refuse;
+and the contract of a ledger that proves what it holds.
 """
 
 from __future__ import annotations
