@@ -39,6 +39,7 @@ from ..proofs import (
     storedCertificate,
 )
 from ..storage import (
+    HEADS,
     LAST_SUFFIX,
     METADATA_WRITES,
     PRINT_SIZE,
@@ -56,12 +57,14 @@ from ..storage import (
     readTip,
     readWrites,
     tipPath,
+    wholeHeader,
 )
 from ._audittables import (
     HoldAuditor,
     KeyAuditor,
     RowAuditor,
     auditStructure,
+    compareBases,
     compareCompacted,
     compareCompatible,
     compareReservation,
@@ -319,8 +322,8 @@ class _ChainAudit:
         blocks, size, count = self._blocks, 0, 0
         rows = self._snapshot.rows(
             "SELECT head.height, transaction_total, hash, header, certificate, receipts, body, "
-            "padding FROM head LEFT JOIN body USING (height) WHERE head.height > ? "
-            "ORDER BY head.height LIMIT ?",
+            f"padding, base, shared FROM {HEADS} LEFT JOIN body USING (height) "
+            "WHERE head.height > ? ORDER BY head.height LIMIT ?",
             blocks.height,
             BATCH_BLOCKS,
         )
@@ -392,6 +395,8 @@ class _ChainAudit:
                 "WHERE head.height IS NULL LIMIT 10"
             ):
                 self._found.damage("body", "the row belongs to no block", height)
+        with self._reading("header_base"):
+            compareBases(self._snapshot, self._blocks.bases, self._found)
         with self._reading("reservation"):
             compareReservation(self._snapshot, self._blocks.height, self._found)
         with self._reading("compacted"):
@@ -430,6 +435,8 @@ class RawBlock(NamedTuple):
     receipts: Any
     body: Any
     padding: Any
+    base: Any
+    shared: Any
 
 
 class BlockAuditor:
@@ -444,6 +451,8 @@ class BlockAuditor:
     @ivar final: the height of the last block whose certificate holds.
     @ivar hash: the hash of the last block; C{None} where it is unknown.
     @ivar replay: the state after the last block; C{None} once execution has ended.
+    @ivar bases: the numbers that rows of blocks have of the parts that headers share, and whether
+        one of these headers is the one that was written.
     """
 
     def __init__(
@@ -470,6 +479,7 @@ class BlockAuditor:
         self._keys = keys
         self._hasEngine = hasEngine
         self._genesis = genesis
+        self.bases: dict[object, bool] = {None: True}
         self._previous: Header | None = header
         self._validators = header.nextValidators
         self._sets = {**sets, genesis.validatorSet.hash: genesis.validatorSet}
@@ -496,6 +506,7 @@ class BlockAuditor:
             self.lose("head.height", f"{which} missing", last)
         self.height = row.height
         damages = self._found.damageCount
+        self.bases.setdefault(row.base, False)
         header = self._decodeHeader(row)
         if header is None:
             self.hash, self._previous = row.hash if isinstance(row.hash, bytes) else None, None
@@ -504,6 +515,7 @@ class BlockAuditor:
         before = self.hash
         problem = self._certificateProblem(row, header)
         isItself = self._checkHash(row, header, problem)
+        self.bases[row.base] |= isItself
         if before is not None and header.parent != before:
             self._differ("header.parent", before, header.parent)
         transactions = self._transactions(row)
@@ -535,9 +547,10 @@ class BlockAuditor:
 
     def _decodeHeader(self, row: RawBlock) -> Header | None:
         try:
-            if not isinstance(row.header, bytes):
+            encoded = wholeHeader(row.header, row.shared, row.height)
+            if not isinstance(encoded, bytes):
                 raise Malformed("it is not stored as bytes")
-            header = Header.decode(row.header)
+            header = Header.decode(encoded)
         except Malformed as error:
             self._found.damage("head.header", str(error), row.height)
             return None

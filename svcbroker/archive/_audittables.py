@@ -304,6 +304,19 @@ def _skip(
     return row
 
 
+def compareBases(snapshot: Snapshot, used: Mapping[object, bool], findings: Findings) -> None:
+    """
+    Look for parts of headers that are of no block.
+
+    @param used: the numbers that blocks have, and whether one of their headers is whole.
+    @raise StorageError: they cannot be read.
+    """
+    for (number,) in snapshot.rows("SELECT number FROM header_base ORDER BY number"):
+        if not used.get(number):
+            problem = "no header that has it is whole" if number in used else "no block has it"
+            findings.damage(f"header_base of number {number}", problem)
+
+
 def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> None:
     """
     Check the reservation of consensus rounds.

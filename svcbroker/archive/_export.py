@@ -62,7 +62,7 @@ from ..proofs.tlog import (
     splitTile,
     tilesBetween,
 )
-from ..storage import Snapshot, StorageDamaged, writeFile
+from ..storage import HEADS, Snapshot, StorageDamaged, wholeHeader, writeFile
 from ._findings import Report, noReport
 from ._layout import METADATA_NAME, STORE_NAME, groupDirectory
 from ._prover import Prover, readChain
@@ -369,19 +369,18 @@ def _limits(snapshot: Snapshot) -> tuple[Genesis, int, bool]:
     """
     with snapshot.moment():
         rows = list(snapshot.rows("SELECT genesis FROM chain"))
-        heads = list(snapshot.rows("SELECT height, header FROM head ORDER BY height DESC LIMIT 1"))
+        last = snapshot.reader().tip()
     try:
         genesis = Genesis.decode(rows[0][0])
     except (Malformed, LookupError, TypeError) as error:
         raise _damaged(snapshot, f"its genesis: {error}") from None
-    for height, header in heads:
-        try:
-            # Nothing is erased in a chain of the old format.
-            mayBeErased = Header.decode(header).version != OLD_FORMAT
-        except (Malformed, TypeError) as error:
-            raise _damaged(snapshot, f"block {height}: {error}") from None
-        return genesis, height, mayBeErased
-    return genesis, 0, False
+    if last is None:
+        return genesis, 0, False
+    try:
+        # Nothing is erased in a chain of the old format.
+        return genesis, last.height, Header.decode(last.header).version != OLD_FORMAT
+    except Malformed as error:
+        raise _damaged(snapshot, f"block {last.height}: {error}") from None
 
 
 def _certified(snapshot: Snapshot) -> int:
@@ -410,7 +409,7 @@ def _blocks(
         for height, hash, *parts in batch:
             if height != following or not all(isinstance(each, bytes) for each in (hash, *parts)):
                 raise _damaged(snapshot, f"block {following} is missing or not whole")
-            header, certificate, body, receipts = parts
+            certificate, body, receipts, header = parts
             block = StreamedBlock(
                 header=header, certificate=certificate, body=body, receipts=receipts
             )
@@ -421,20 +420,23 @@ def _blocks(
 def _batch(
     snapshot: Snapshot, first: int, last: int, maxSize: int
 ) -> list[tuple[int, bytes, bytes, bytes, bytes, bytes]]:
+    """Height, hash, certificate, body, receipts and header of some blocks, of any type."""
     batch: list[tuple[int, bytes, bytes, bytes, bytes, bytes]] = []
     size = 0
     with snapshot.moment():
         rows = snapshot.rows(
-            "SELECT head.height, hash, header, certificate, body, receipts FROM head "
-            "LEFT JOIN body USING (height) WHERE head.height BETWEEN ? AND ? "
+            "SELECT head.height, hash, certificate, body, receipts, header, shared "
+            f"FROM {HEADS} LEFT JOIN body USING (height) "
+            "WHERE head.height BETWEEN ? AND ? "
             "ORDER BY head.height LIMIT ?",
             first,
             last,
             BATCH_BLOCKS,
         )
-        for row in rows:
-            batch.append((row[0], row[1], row[2], row[3], row[4], row[5]))
-            size += len(row[4]) if isinstance(row[4], bytes) else 0
+        for height, hash, certificate, body, receipts, part, shared in rows:
+            header = wholeHeader(part, shared, height)
+            batch.append((height, hash, certificate, body, receipts, header))
+            size += len(body) if isinstance(body, bytes) else 0
             if size > maxSize:
                 rows.close()
                 break

@@ -41,6 +41,7 @@ from ..chain import (
 from ..model import Execution
 from ..proofs import checkFinal, isEngineCertificate, storedCertificate
 from ..storage import (
+    HEADS,
     Append,
     BlockHeadRow,
     BlockRow,
@@ -56,6 +57,7 @@ from ..storage import (
     TopicRow,
     ValidatorsRow,
     packPositions,
+    wholeHeader,
 )
 from ._eraser import ErasureVerifier, EventRanges, eventsOf
 
@@ -435,10 +437,11 @@ def checkFormat(snapshot: Snapshot) -> None:
     @raise StorageUnknown: it is.
     """
     with suppress(StorageDamaged):
-        for height, hash, encoded in snapshot.rows(
-            "SELECT height, hash, header FROM head WHERE height IN "
+        for height, hash, header, shared in snapshot.rows(
+            f"SELECT height, hash, header, shared FROM {HEADS} WHERE height IN "
             "((SELECT min(height) FROM head), (SELECT max(height) FROM head))"
         ):
+            encoded = wholeHeader(header, shared, height)
             try:
                 Header.decode(encoded)
             except VersionUnknown as error:

@@ -60,8 +60,10 @@ from ._header import (
     Phase,
     checkCertificate,
     faultsTolerated,
+    joinHeader,
     leaderIndex,
     quorum,
+    splitHeader,
     votePayload,
 )
 from ._merkle import (

@@ -28,6 +28,13 @@ _TAG = b"svcbroker/header"
 _HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
 
 
+_CHAIN_END = struct.calcsize(">16sB32s")
+_OWN_AT = _CHAIN_END + U64.size
+_SETS_AT = struct.calcsize(">16sB32sQ32s32sQHQ32s32s32s")
+_SETS_END = struct.calcsize(">16sB32sQ32s32sQHQ32s32s32s32s32s")
+_OWN_SETS_AT = _SETS_AT - _OWN_AT
+"""Where a header's parts begin and end: in it, and those of its block alone among themselves."""
+
 _VOTE = struct.Struct(">14sB32sQQ32s")
 
 _VOTE_TAG = b"svcbroker/vote"
@@ -139,6 +146,32 @@ class Header(Struct, frozen=True, kw_only=True, gc=False):
             transactionCount=fields[12],
             transactionTotal=fields[13],
         )
+
+
+def splitHeader(encoded: bytes) -> tuple[bytes, bytes, int] | None:
+    """
+    Take a header apart, for a store that keeps once what many headers have alike.
+
+    @return: what it says of the chain and of the validator sets, what it says of its block alone,
+        and its height; C{None} where the bytes are not a header.
+    """
+    if len(encoded) != _HEADER.size or not encoded.startswith(_TAG):
+        return None
+    return (
+        encoded[:_CHAIN_END] + encoded[_SETS_AT:_SETS_END],
+        encoded[_OWN_AT:_SETS_AT] + encoded[_SETS_END:],
+        U64.unpack_from(encoded, _CHAIN_END)[0],
+    )
+
+
+def joinHeader(shared: bytes, own: bytes, height: int) -> bytes:
+    """
+    Put together what L{splitHeader} took apart. Other bytes make no header, or one of another hash.
+
+    @raise struct.error: the height is out of range.
+    """
+    parts = (shared[:_CHAIN_END], U64.pack(height), own[:_OWN_SETS_AT], shared[_CHAIN_END:])
+    return b"".join((*parts, own[_OWN_SETS_AT:]))
 
 
 class Phase(IntEnum):

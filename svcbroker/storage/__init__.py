@@ -1,9 +1,10 @@
 """
 One chain on disk, in one SQLite file.
 
-The store keeps rows of bytes and numbers. It knows nothing of consensus or threads, and no encoding
-of a block; every call is synchronous. Appends may come from one thread while reads come from
-another: the two use connections of their own, and a read sees what was synced before it began.
+The store keeps rows of bytes and numbers. It knows nothing of consensus or threads, and of the
+encoding of a block only which parts of headers are alike; every call is synchronous. Appends may
+come from one thread while reads come from another: the two use connections of their own, and a read
+sees what was synced before it began.
 """
 
 from ._erasure import ErasableBlock, StrippedBlock
@@ -17,6 +18,7 @@ from ._errors import (
     StorageUnknown,
 )
 from ._files import CACHE_BYTES
+from ._headers import HEADER_LENGTH, HEADS, wholeHeader
 from ._keyuses import ScratchKeys, gapsIn
 from ._metadata import (
     LAST_SUFFIX,

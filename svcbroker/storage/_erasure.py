@@ -19,6 +19,7 @@ from ..chain import ErasedRange
 from ..model import topicPrefix
 from ._errors import StorageDamaged
 from ._files import PAGE_SIZE
+from ._headers import HEADS, wholeHeader
 from ._keyuses import ERASED_COLUMNS, makeErased
 from ._rows import POSITION_SIZE
 
@@ -180,13 +181,15 @@ def nextErasable(
     if height is None:
         return None
     row = writing.execute(
-        "SELECT header, body, receipts FROM head JOIN body USING (height) WHERE height = ?",
+        f"SELECT body, receipts, header, shared FROM {HEADS} "
+        "JOIN body USING (height) WHERE height = ?",
         (height,),
     ).fetchone()
     if row is None:
         raise damage(f"block {height}, which has contents to remove, is missing")
-    header, body, receipts = row
-    if not all(isinstance(each, bytes) for each in row):
+    body, receipts, part, shared = row
+    header = wholeHeader(part, shared, height)
+    if not all(isinstance(each, bytes) for each in (header, body, receipts)):
         raise damage(f"block {height}, which has contents to remove, is not made of bytes")
     erased: dict[str, list[tuple[int, int]]] = {}
     erasures: list[ErasedRange] = []

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..chain import ErasedRange, Holds, KeyUse, Malformed, OwnedKey, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import StorageDamaged, translated
+from ._headers import HEADS, wholeHeader
 from ._keyuses import countUses, findErasures, findUses
 from ._rows import (
     POSITION_SIZE,
@@ -36,7 +37,7 @@ from ._rows import (
     sumOfLengths,
 )
 
-_HEAD: Final = "height, hash, header, certificate, transaction_total"
+_HEAD: Final = "height, hash, header, certificate, transaction_total, shared"
 
 # The bounds come first: out of them substr counts from the end, or in 32 bits.
 _PLACES: Final = (
@@ -130,14 +131,14 @@ class ChainReader(ReadConnection):
         """
         The latest block; C{None} where there is none yet.
         """
-        rows = self._rows(f"SELECT {_HEAD} FROM head ORDER BY height DESC LIMIT 1")
+        rows = self._rows(f"SELECT {_HEAD} FROM {HEADS} ORDER BY height DESC LIMIT 1")
         return self._head(rows[0]) if rows else None
 
     def blockHead(self, height: int) -> BlockHeadRow | None:
         """
         One block without its body; C{None} where there is no such block.
         """
-        rows = self._rows(f"SELECT {_HEAD} FROM head WHERE height = ?", height)
+        rows = self._rows(f"SELECT {_HEAD} FROM {HEADS} WHERE height = ?", height)
         return self._head(rows[0]) if rows else None
 
     def blockHeads(self, first: int, last: int) -> Sequence[BlockHeadRow]:
@@ -146,7 +147,9 @@ class ChainReader(ReadConnection):
         order. Heights that have no block are left out.
         """
         rows = self._rows(
-            f"SELECT {_HEAD} FROM head WHERE height BETWEEN ? AND ? ORDER BY height", first, last
+            f"SELECT {_HEAD} FROM {HEADS} WHERE height BETWEEN ? AND ? ORDER BY height",
+            first,
+            last,
         )
         return [self._head(row) for row in rows]
 
@@ -156,16 +159,16 @@ class ChainReader(ReadConnection):
         """
         # One statement, so that both tables are read of one moment.
         rows = self._rows(
-            f"SELECT {_HEAD}, body, receipts FROM head LEFT JOIN body USING (height) "
+            f"SELECT {_HEAD}, body, receipts FROM {HEADS} LEFT JOIN body USING (height) "
             "WHERE height = ?",
             height,
         )
         if not rows:
             return None
-        number, hash, header, certificate, total, body, receipts = rows[0]
+        *columns, body, receipts = rows[0]
         if body is None:
             raise self._damage(f"block {height} has no body")
-        head = self._head((number, hash, header, certificate, total))
+        head = self._head(columns)
         if not (isinstance(body, bytes) and isinstance(receipts, bytes)):
             raise self._damage(f"the body of block {height} is not made of bytes")
         return BlockRow(
@@ -232,7 +235,10 @@ class ChainReader(ReadConnection):
         """
         The height of the block of this hash; C{None} where there is none.
         """
-        rows = self._rows("SELECT height FROM head WHERE hash = ?", hash)
+        rows = self._rows(
+            "SELECT height FROM head WHERE hash = ?1 AND substr(hash, 1, 8) = substr(?1, 1, 8)",
+            hash,
+        )
         return rows[0][0] if rows else None
 
     def eventPlaces(self, prefix: str, height: int, sequence: int) -> Sequence[EventPlace | None]:
@@ -577,8 +583,9 @@ class ChainReader(ReadConnection):
             yield from rows
             after = rows[-1][0]
 
-    def _head(self, row: tuple[Any, ...]) -> BlockHeadRow:
-        height, hash, header, certificate, total = row
+    def _head(self, row: Sequence[Any]) -> BlockHeadRow:
+        height, hash, header, certificate, total, shared = row
+        header = wholeHeader(header, shared, height)
         # A damaged row may have a value of any type.
         isTyped = isinstance(hash, bytes) and isinstance(header, bytes)
         if not (isTyped and isinstance(certificate, bytes) and isinstance(total, int)):

@@ -26,6 +26,7 @@ from ..chain import (
     encodeAuthors,
 )
 from ..model import Topic, topicPrefix
+from ._headers import storedHeader
 from ._keyuses import insertErased, insertUses
 
 _PAIR: Final = struct.Struct(">II")
@@ -287,15 +288,17 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
     @param prints: the fingerprints from its beginning on.
     """
     block = append.block
+    header, base = storedHeader(writing, block.header, block.height)
     writing.execute(
-        "INSERT INTO head (height, transaction_total, hash, header, certificate) "
-        "VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO head (height, transaction_total, hash, header, certificate, base) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
         (
             block.height,
             block.transactionTotal,
             block.hash,
-            block.header,
+            header,
             block.certificate,
+            base,
         ),
     )
     writing.execute(

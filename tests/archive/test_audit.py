@@ -158,12 +158,24 @@ class DamageTests(ArchiveTestCase):
                 "block 2, head.hash: ",
             ),
             (
-                f"UPDATE head SET header = {flipped('header', 200)} WHERE height = 2",
+                f"UPDATE head SET header = {flipped('header', 140)} WHERE height = 2",
                 "block 2, head.header: its hash is",
             ),
             (
-                f"UPDATE head SET header = {flipped('header', 3)} WHERE height = 2",
+                "UPDATE head SET base = 9 WHERE height = 2",
                 "block 2, head.header: this is not a header",
+            ),
+            (
+                f"UPDATE header_base SET shared = {flipped('shared', 3)} WHERE number = 1",
+                "header_base of number 1: no header that has it is whole",
+            ),
+            (
+                f"UPDATE header_base SET shared = {flipped('shared', 80)} WHERE number = 1",
+                "header_base of number 1: no header that has it is whole",
+            ),
+            (
+                "INSERT INTO header_base VALUES (9, x'00')",
+                "header_base of number 9: no block has it",
             ),
             ("UPDATE head SET header = 'text' WHERE height = 2", "block 2, head.header: it is not"),
             (
@@ -262,7 +274,7 @@ class DamageTests(ArchiveTestCase):
                 "block 99, body: the row belongs to no",
             ),
             (
-                "INSERT INTO head VALUES (-3, 0, x'', x'', x'')",
+                "INSERT INTO head VALUES (-3, 0, x'', x'', x'', NULL)",
                 "block -3, head: the row",
             ),
             (
@@ -283,7 +295,7 @@ class DamageTests(ArchiveTestCase):
         for statement in (
             "UPDATE topic SET sequence = 2 WHERE idx = 1",
             "UPDATE head SET hash = zeroblob(32) WHERE height = 2",
-            f"UPDATE head SET header = {flipped('header', 138)} WHERE height = 2",
+            f"UPDATE head SET header = {flipped('header', 81)} WHERE height = 2",
             f"UPDATE head SET certificate = {flipped('certificate', 40)} WHERE height = 2",
             f"UPDATE body SET receipts = {flipped('receipts', 17, '09')} WHERE height = 2",
             "UPDATE topic_block SET first_sequence = 9 WHERE height = 3",

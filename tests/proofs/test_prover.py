@@ -279,7 +279,7 @@ class ProverTests(SynchronousTestCase):
     def damageHeader(self, height: int) -> None:
         """Change the transaction root in a stored header."""
         self.chain.store._writing.execute(
-            "UPDATE head SET header = CAST(substr(header, 1, 140) || zeroblob(8) || "
-            "substr(header, 149) AS BLOB) WHERE height = ?",
+            "UPDATE head SET header = CAST(substr(header, 1, 83) || zeroblob(8) || "
+            "substr(header, 92) AS BLOB) WHERE height = ?",
             (height,),
         )

@@ -21,6 +21,7 @@ from svcbroker.storage import (
     TopicBlockRow,
     TopicRow,
     packPositions,
+    wholeHeader,
 )
 from svcbroker.storage._rows import TransactionPlace
 from svcbroker.storage._schema import APPLICATION_ID, schemaSteps
@@ -42,6 +43,7 @@ def makeFirst(path: Path) -> None:
     """
     old = path.with_name("made by the first step")
     with closing(sqlite3.connect(old, isolation_level=None)) as connection:
+        connection.create_function("whole", 3, wholeHeader)
         connection.executescript(schemaSteps()[0])
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
@@ -50,8 +52,12 @@ def makeFirst(path: Path) -> None:
         for (table,) in tables.fetchall():
             columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}')")
             names = ", ".join(name for (name,) in columns.fetchall())
+            source = f"later.{table}"
+            if table == "head":
+                names = names.replace("header", "whole(header, shared, height)")
+                source += " LEFT JOIN later.header_base ON number = base"
             connection.execute(f"DELETE FROM main.{table}")
-            connection.execute(f"INSERT INTO main.{table} SELECT {names} FROM later.{table}")
+            connection.execute(f"INSERT INTO main.{table} SELECT {names} FROM {source}")
     old.replace(path)
 
 

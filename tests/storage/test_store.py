@@ -174,7 +174,6 @@ class StoreTests(SynchronousTestCase):
             replace(append, block=replace(block, height=1)),
             replace(append, block=replace(block, height=3)),
             replace(append, block=replace(block, transactionTotal=1)),
-            replace(append, block=replace(block, hash=self.chain.appends[0].block.hash)),
             replace(append, transactionHashes=[b"abc"]),
             replace(append, topicBlocks=[*append.topicBlocks, *append.topicBlocks]),
         ):

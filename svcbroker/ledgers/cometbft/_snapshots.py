@@ -56,7 +56,18 @@ from ...chain import (
 )
 from ...proofs import checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
-from ...storage import TIP_SUFFIX, Append, Snapshot, StorageDamaged, StorageRefused, Store, syncFile
+from ...storage import (
+    HEADER_LENGTH,
+    HEADS,
+    TIP_SUFFIX,
+    Append,
+    Snapshot,
+    StorageDamaged,
+    StorageRefused,
+    Store,
+    syncFile,
+    wholeHeader,
+)
 from ...storage import Snapshot as Reading
 from .abci import messages
 from .abci.messages import ApplyResult, OfferedSnapshot, OfferResult
@@ -435,8 +446,8 @@ class SnapshotServer:
             sizes = []
             # SQLite knows a length without reading what has it.
             for each, size, after in reading.rows(
-                "SELECT head.height, length(header) + length(body), transaction_total "
-                "FROM head JOIN body USING (height) "
+                f"SELECT head.height, {HEADER_LENGTH} + length(body), transaction_total "
+                f"FROM {HEADS} JOIN body USING (height) "
                 "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
                 first,
                 last,
@@ -488,8 +499,8 @@ class SnapshotServer:
                 return b""
             rows = list(
                 reading.rows(
-                    "SELECT header, certificate, body, receipts, hash "
-                    "FROM head JOIN body USING (height) "
+                    "SELECT header, shared, certificate, body, receipts, hash "
+                    f"FROM {HEADS} JOIN body USING (height) "
                     "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
                     first,
                     last,
@@ -504,15 +515,15 @@ class SnapshotServer:
                 path = historyPath(last, height, source)
         blocks = [
             StreamedBlock(
-                header=header,
+                header=wholeHeader(header, shared, each),
                 # A certificate larger than its reserved room would make the chunk too large.
                 certificate=proof if len(proof) <= _roomAt(sets, each) else b"",
                 body=body,
                 receipts=receipts,
             )
-            for each, (header, proof, body, receipts, _) in enumerate(rows, first)
+            for each, (header, shared, proof, body, receipts, _) in enumerate(rows, first)
         ]
-        return encodeChunk(self._genesis, first, blocks, rows[-1][4], path, format)
+        return encodeChunk(self._genesis, first, blocks, rows[-1][-1], path, format)
 
     def _header(self, reading: Reading, height: int) -> Header:
         row = reading.reader().blockHead(height)

@@ -23,7 +23,7 @@ from svcbroker.ledgers.pbft._pbftledger import openChain
 from svcbroker.ledgers.pbft._producer import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._protocol import Effect, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
-from svcbroker.storage import StorageFailed, Store
+from svcbroker.storage import HEADS, StorageFailed, Store, wholeHeader
 from tests.ledgers.pbft.rig import LedgerRig, newDirectory
 from tests.storage.chains import makeFirst
 
@@ -257,11 +257,15 @@ class ForeignTests(OpeningTestCase):
         rig = self.chain()
         path = rig.directory / "ledger.sqlite"
         with closing(sqlite3.connect(path)) as connection:
-            for height, header in connection.execute("SELECT height, header FROM head").fetchall():
+            rows = connection.execute(f"SELECT header, shared, height FROM {HEADS}").fetchall()
+            for part, shared, height in rows:
+                header = wholeHeader(part, shared, height)
                 # As format 1 had it: two hashes fewer.
                 old = header[:16] + b"\x01" + header[17:89] + header[121:267] + header[299:]
                 self.assertEqual(len(old), 247)
-                connection.execute("UPDATE head SET header = ? WHERE height = ?", (old, height))
+                connection.execute(
+                    "UPDATE head SET header = ?, base = NULL WHERE height = ?", (old, height)
+                )
             connection.commit()
         makeFirst(path)
         for _ in range(2):
