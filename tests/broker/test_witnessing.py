@@ -412,8 +412,8 @@ class ThinningTests(SynchronousTestCase):
         cosigned = CosignedCheckpoints("1", policyOf("a"), metadata)
         log = MemoryLog(1)
         now, size, times = 0.0, 0, {}
-        for step in range(40 * 24 * 6):
-            now, size = step * 600.0, size + 1
+        for step in range(40 * 24 * 2):
+            now, size = step * 1800.0, size + 1
             head = TreeHead("log.example", size, bytes(32))
             note = Note(head.text).signedBy(log.key.sign(head.text))
             cosigned.propose(LogCheckpoint(head, note))
@@ -423,7 +423,7 @@ class ThinningTests(SynchronousTestCase):
         day = [each for each in kept if now - times[each] <= 86400]
         month = [each for each in kept if 86400 < now - times[each] <= 31 * 86400]
         rest = [each for each in kept if now - times[each] > 31 * 86400]
-        self.assertEqual(len(day), 24 * 6 + 1)
+        self.assertEqual(len(day), 24 * 2 + 1)
         self.assertEqual(len(month), 30 * 24)
         self.assertIn(len(rest), (8, 9, 10))
         found = cosigned.after(1)
