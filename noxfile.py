@@ -4,7 +4,8 @@ tests.
 
 Every session but C{pythons} uses the Python that runs nox, so that one environment serves all of
 them: C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same
-sessions, but for C{pythons}, C{seeds}, C{kills} and C{chains}, which are run every night.
+sessions, but for C{pythons}, C{examples}, C{seeds}, C{kills} and C{chains}, which are run every
+night.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def simulation(session: nox.Session) -> None:
-    """Simulate PBFT with faults for two minutes, or as the arguments say; CI: --seeds 500."""
+    """Simulate PBFT with faults for two minutes, or as the arguments say; CI: --seeds 200."""
     python(session, "tools.simulate", *(session.posargs or ["--seconds", "120"]))
 
 
@@ -186,11 +187,25 @@ def consistency(session: nox.Session) -> None:
 
 @nox.session
 def chains(session: nox.Session) -> None:
-    """Try the ledger on four EVM validators, and its histories for half an hour: every night."""
-    contract = ["tests.ledgers.evm.test_real_contract.ValidatorTests"]
-    python(session, "twisted.trial", *contract, env={"SVCBROKER_LONG": "1"})
+    """Try ledgers on four real nodes, and histories of EVM chains for half an hour: every night."""
+    contract = "test_real_contract"
+    cases = (f"evm.{contract}.ValidatorTests", f"cometbft.{contract}.FourNodesTests")
+    tests = [f"tests.ledgers.{each}" for each in cases]
+    python(session, "twisted.trial", *tests, env={"SVCBROKER_LONG": "1"})
     deployments = ["--deployment", "validators", "--deployment", "reorganized"]
     python(session, "tools.consistency", *deployments, *(session.posargs or ["--seconds", "1800"]))
+
+
+@nox.session
+def examples(session: nox.Session) -> None:
+    """Try 25 times as many examples of each property of the tests: every night."""
+    modules = [
+        ".".join(path.relative_to(HERE).with_suffix("").parts)
+        for path in sorted(HERE.glob("tests/**/test_*.py"))
+        if re.search("hypothesis|schemathesis", path.read_text("utf-8"))
+    ]
+    tried = {"SVCBROKER_EXAMPLES": "1000"}
+    python(session, "twisted.trial", f"--jobs={os.cpu_count() or 1}", *modules, env=tried)
 
 
 @nox.session

@@ -25,6 +25,7 @@ from svcbroker.operations import (
     eventWriter,
     readCloudEvent,
 )
+from tests import examples
 
 REQUIRED = {"specversion": "1.0", "id": "7", "source": "/s", "type": "t"}
 OURS = {"svceventid": "0cc175b9-1-2", "svcsource": "/b/1/a%2Fb"}
@@ -323,7 +324,7 @@ class RoundTripTests(SynchronousTestCase):
         _json,
         st.sampled_from([None, "application/json", "application/x+json;charset=utf-8"]),
     )
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     def test_structuredJsonComesOutEqual(
         self, attributes: dict[str, Any], more: dict[str, Any], data: Any, contentType: str | None
     ) -> None:
@@ -338,7 +339,7 @@ class RoundTripTests(SynchronousTestCase):
         st.binary(),
         st.sampled_from(["image/png", "text/plain", 'text/plain; charset="latin-1"']),
     )
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     def test_binaryComesOutEqual(
         self, attributes: dict[str, str], more: dict[str, str], body: bytes, contentType: str
     ) -> None:

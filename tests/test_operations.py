@@ -35,6 +35,7 @@ from svcbroker.operations import (
 )
 from svcbroker.operations._adminqueries import QUERIES
 from svcbroker.operations._results import loggedEvents
+from tests import examples
 from tests.broker.support import connected, makeFixture
 
 DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}
@@ -87,7 +88,7 @@ class ReadingTests(SynchronousTestCase):
         return calls[-1]
 
     @given(st.data())
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     def test_paramsMeanWhatTheirMembersMean(self, data: st.DataObject) -> None:
         """Whatever the members are."""
         name = data.draw(st.sampled_from(sorted(each.name for each in OPERATIONS)))

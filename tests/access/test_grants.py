@@ -16,6 +16,7 @@ from svcbroker.access import BUILT_IN_ROLES, Grants, fitsPlaceholder
 from svcbroker.access._grants import EVERYTHING
 from svcbroker.interfaces import TOPIC_ACTIONS, Action, IGroupGrants
 from svcbroker.model import filterCovers, filterExpression, filterMatches, filtersOverlap
+from tests import examples
 
 _TOPICS = [
     "/".join(levels) for n in (1, 2, 3) for levels in product(["a", "b", "$x", ""], repeat=n)
@@ -27,7 +28,7 @@ _PATTERNS = st.lists(st.sampled_from(["a", "b", "+", "$x", ""]), min_size=1, max
 
 class FilterTests(SynchronousTestCase):
     @given(_PATTERNS)
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=examples(500), deadline=None)
     def test_expressionMatchesWhatTheFilterMatches(self, filter: str) -> None:
         expression = re.compile(filterExpression(filter), re.S)
         for topic in [*_TOPICS, "a.b", "a\n", "\n"]:
@@ -35,7 +36,7 @@ class FilterTests(SynchronousTestCase):
             self.assertEqual(isMatched, filterMatches(filter, topic), (filter, topic))
 
     @given(_PATTERNS, _PATTERNS)
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=examples(500), deadline=None)
     def test_filtersOverlapWhereATopicMatchesBoth(self, one: str, other: str) -> None:
         both = any(filterMatches(one, each) and filterMatches(other, each) for each in _TOPICS)
         if both:
@@ -45,7 +46,7 @@ class FilterTests(SynchronousTestCase):
             self.assertFalse(filtersOverlap(one, other), (one, other))
 
     @given(_PATTERNS, _PATTERNS)
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=examples(500), deadline=None)
     def test_aCoveredFilterMatchesNothingElse(self, wide: str, narrow: str) -> None:
         if filterCovers(wide, narrow):
             for topic in _TOPICS:
@@ -191,7 +192,7 @@ class GrantsTests(SynchronousTestCase):
         self.assertTrue(EVERYTHING.visibility("1", "")("$svc/audit"))
 
     @given(st.lists(st.tuples(st.booleans(), st.sampled_from([*Action]), _PATTERNS), max_size=4))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     def test_visibilityIsThatSomeActionIsGranted(
         self, rules: list[tuple[bool, Action, str]]
     ) -> None:

@@ -20,6 +20,7 @@ from svcbroker.archive import Eraser, Erasing, loadChain
 from svcbroker.archive._eraser import stripBlock
 from svcbroker.chain import Kind, Transaction
 from svcbroker.storage import ErasableBlock, StorageDamaged, Store
+from tests import examples
 from tests.archive.erasable import ErasableChain, canary, eventsIn, filesWith, reopened
 
 
@@ -447,7 +448,7 @@ class RandomTests(SynchronousTestCase):
         self.addCleanup(chain.chain.close)
         return chain
 
-    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(12), deadline=None, derandomize=True, database=None)
     @given(st.integers(0, 2**32), st.sampled_from((200, 3000, 30_000)))
     def test_onlyWhatIsErasedIsGone(self, seed: int, largest: int) -> None:
         """Whatever is erased, and whenever the eraser runs, it is in no byte of any file

@@ -21,6 +21,7 @@ from svcbroker.chain import (
     changePayload,
 )
 from svcbroker.model import RESERVED_NAMES
+from tests import examples
 
 from .reference import VECTORS, Sent, isSigned
 
@@ -33,7 +34,7 @@ KEYS = [
 
 TWINS: tuple[str, str] = tuple(VECTORS["twins"]["topics"])
 
-few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 """The settings of property tests: the same examples each time."""
 
 FIELDS: Mapping[str, type] = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import _execution, decodeBody, execute
+from tests import examples
 
 from . import reference, reference_state
 from .reference import Sent
@@ -103,13 +104,13 @@ class ExecutionTests(SynchronousTestCase):
     Any blocks, executed by both, from whole bodies and from stored ones.
     """
 
-    @settings(few, max_examples=400)
+    @settings(few, max_examples=examples(400))
     @given(blocks(3), st.sampled_from([2, 2**20]))
     def test_packageExecutesAsReference(self, drawn: list[list[Sent]], window: int) -> None:
         """Receipts, states, uses of keys and erased events are the same."""
         self.compareBoth(drawn, window, 3)
 
-    @settings(few, max_examples=400)
+    @settings(few, max_examples=examples(400))
     @given(blocks(4), st.sampled_from([2, 2**20]))
     def test_format4IsExecutedAsReference(self, drawn: list[list[Sent]], window: int) -> None:
         """The same in blocks of format 4."""

@@ -45,6 +45,7 @@ from svcbroker.chain import (
 from svcbroker.chain._authorship import decodeAuthorChange
 from svcbroker.chain._state import topicLeaf
 from svcbroker.model import AuthorSet, Authorship
+from tests import examples
 from tests.needed import neededProgram
 
 from . import reference
@@ -290,7 +291,7 @@ class EncodingTests(SynchronousTestCase):
         """The package and the reference take the same bytes for transactions."""
         self.agree(entry, isStored)
 
-    @settings(few, max_examples=1000)
+    @settings(few, max_examples=examples(1000))
     @given(st.data())
     def test_readersAgreeOnCommittedEntries(self, data: st.DataObject) -> None:
         """The same where the commitment fits the changed bytes."""

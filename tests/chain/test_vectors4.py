@@ -29,6 +29,7 @@ from svcbroker.chain import (
 )
 from svcbroker.errors import BrokerError
 from svcbroker.model import TopicRule, checkTopicName
+from tests import examples
 
 from . import reference, reference_parts, reference_reading
 from .reference import VECTORS, Sent, digest
@@ -114,7 +115,7 @@ class EncodingTests(SynchronousTestCase):
         """The package and the reference take the same bytes for transactions."""
         self.agree(entry, isStored)
 
-    @settings(few, max_examples=400)
+    @settings(few, max_examples=examples(400))
     @given(st.data())
     def test_readersAgreeOnCommittedEntries(self, data: st.DataObject) -> None:
         """The same where the commitment fits the changed bytes."""

@@ -55,13 +55,14 @@ from svcbroker.errors import (
     TransactionTimeout,
 )
 from svcbroker.model import isIdempotencyKey
+from tests import examples
 
 from ..authors import makeKeyFile
 from .network import FATES, OTHER, URL, Network, json200
 
 TOPIC = "orders/new"
 
-examples = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+some = settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 
 
 def eventIds(network: Network) -> list[str]:
@@ -89,7 +90,7 @@ class PublishTests(SynchronousTestCase):
         [event] = network.broker.log
         self.assertEqual((event.content, event.extensions), ("Z\xfc".encode(), {"svc-a": "&"}))
 
-    @examples
+    @some
     @given(st.lists(st.lists(st.sampled_from(FATES), max_size=5), min_size=1, max_size=4))
     def test_everyEventIsPublishedOnce(self, fates: list[list[str]]) -> None:
         """Whatever becomes of the requests, each event is in the log once."""
@@ -101,7 +102,7 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual(published.eventId, network.broker.log[-1].eventId)
         self.assertEqual(contents(network), [str(n).encode() for n in range(len(fates))])
 
-    @examples
+    @some
     @given(st.integers(1, 1300), st.lists(st.sampled_from(FATES), max_size=6))
     def test_everyEventOfManyIsPublishedOnce(self, count: int, fates: list[str]) -> None:
         """Whatever becomes of the requests, each of many events is in the log once, in order."""
@@ -560,7 +561,7 @@ class FollowTests(SynchronousTestCase):
     C{follow}.
     """
 
-    @examples
+    @some
     @given(
         st.integers(0, 12),
         st.lists(st.lists(st.integers(1, 300), max_size=12), max_size=12),

@@ -13,8 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.client import AnswerInvalid, _core
 from svcbroker.client._core import MessageParser, StreamMessage
+from tests import examples
 
-examples = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+some = settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
 
 _lines = st.sampled_from(
     (
@@ -69,7 +70,7 @@ class MessageParserTests(SynchronousTestCase):
     L{MessageParser}.
     """
 
-    @examples
+    @some
     @given(_streams, st.lists(st.integers(0, 300), max_size=30))
     def test_piecesMakeNoDifference(self, stream: bytes, places: Sequence[int]) -> None:
         """The messages are the same, wherever the stream is cut."""
@@ -79,7 +80,7 @@ class MessageParserTests(SynchronousTestCase):
         got = [message for piece in cut(stream, places) for message in parser.receive(piece)]
         self.assertEqual(got, reference(stream))
 
-    @examples
+    @some
     @given(_streams, st.integers(0, 300))
     def test_incompleteMessagesAreNotDelivered(self, stream: bytes, length: int) -> None:
         """A stream that is cut off has the messages before the cut, and no other ones."""

@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from twisted.internet.utils import getProcessOutputAndValue
 
+from tests import examples
 from tests.needed import needPackage
 
 from .daemon import DaemonTestCase, reactor
@@ -61,7 +62,8 @@ class SchemathesisTests(DaemonTestCase):
             *("run", f"{daemon.base}/openapi.json", *headers),
             *("--checks", "all", "--exclude-checks", BY_DESIGN),
             *("--phases", "examples,coverage,fuzzing"),
-            *("--max-examples", os.environ.get("SVCBROKER_EXAMPLES", "50")),
+            # Its own examples, and all that its phase "coverage" makes, come on top of that.
+            *("--max-examples", str(examples(25))),
             *("--continue-on-failure", "--generation-deterministic", "--no-color"),
             # Its answer does not end.
             *("--exclude-path-regex", "/rest/follow$"),

@@ -37,10 +37,11 @@ from svcbroker.proofs import (
     verifyProof,
     verifyTopic,
 )
+from tests import examples
 from tests.archive.erasable import ErasableChain
 from tools.vectors.signedchain import SignedChain
 
-few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 EXTENSIONS = st.dictionaries(st.text(max_size=3).map("svc-".__add__), st.text(max_size=3))
 
 

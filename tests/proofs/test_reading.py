@@ -23,11 +23,12 @@ from svcbroker.proofs import (
     verifyProof,
 )
 from svcbroker.proofs import _documents as reading
+from tests import examples
 
 from .support import proofs
 
 KEPT = Checkpoint(3, bytes(32))
-some = settings(max_examples=300, deadline=None, derandomize=True, database=None)
+some = settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
 
 
 def readAll(data: bytes) -> int:

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import ErasedRange, KeyUse, MemoryKeys
 from svcbroker.model import AuthorSet
 from svcbroker.storage import ScratchKeys, StorageDamaged, Store
+from tests import examples
 from tests.storage.chains import Chain, newStore
 
 ONE, TWO = b"1" * 20, b"2" * 20
@@ -139,7 +140,7 @@ class KeyTests(SynchronousTestCase):
         self.assertEqual(heights, {7: None, 31: None, **expected})
         self.assertIsNone(self.store.erasure(5, 10))
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
     @given(
         st.lists(
             st.builds(

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.model import topicPrefix
 from svcbroker.storage import Store
+from tests import examples
 from tests.storage.chains import Chain, differences, headOf, newStore, seededChain
 
 blocks = st.lists(
@@ -25,7 +26,7 @@ class PropertyTests(SynchronousTestCase):
     A store answers as a list in memory would.
     """
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
     @given(st.lists(st.tuples(blocks, st.booleans()), max_size=12))
     def test_readsMatchModel(self, steps: list[tuple[list[tuple[str, bytes]], bool]]) -> None:
         """

@@ -33,6 +33,7 @@ from svcbroker.model import (
     filterMatches,
     parseOffset,
 )
+from tests import examples
 from tests.access.support import account, principalOf
 
 from .test_subscriptions import Fixture
@@ -608,7 +609,7 @@ class WalkPropertyTests(SynchronousTestCase):
         # So that blocks are skipped in a short log, too.
         self.patch(_follower, "SKIP_AFTER", 2)
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(
         BLOCKS,
         st.lists(st.tuples(st.integers(1, 9), BLOCKS), max_size=12),

@@ -63,6 +63,7 @@ from svcbroker.model import (
     parseOffset,
 )
 from svcbroker.net.budgets import Budgets
+from tests import examples
 from tests.access.support import principalOf
 
 UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
@@ -894,5 +895,7 @@ class LogTests(SynchronousTestCase):
     def test_randomSubscribersMissNothing(self) -> None:
         """See L{LogMachine}."""
         machine = LogMachine.TestCase
-        machine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+        machine.settings = settings(
+            max_examples=examples(60), stateful_step_count=30, deadline=None
+        )
         machine("runTest").debug()

@@ -1,12 +1,9 @@
 """
 The fast path and Klein give the same answers, byte for byte, to everything.
-
-With C{SVCBROKER_EXAMPLES} in the environment, so many examples are tried.
 """
 
 from __future__ import annotations
 
-import os
 from itertools import pairwise
 
 from hypothesis import HealthCheck, given, settings
@@ -17,14 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
 from svcbroker.carriers.http.logins import HttpSettings
+from tests import examples
 from tests.access.support import account
 
 from . import twosites
 from .accounts import TOKEN, Accounts, basic
 from .support import BASE, FORM, requestBytes
 from .twosites import Pass, Send, Step, TwoSites
-
-EXAMPLES = int(os.environ.get("SVCBROKER_EXAMPLES", "300"))
 
 TARGETS = (
     *("/rest/publish?topic=t&content=x", "/rest/publish?topic=t&content=%FF+", "/rest/publish"),
@@ -226,13 +222,17 @@ class DifferenceTests(SynchronousTestCase):
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK\r\n"), len(TARGETS))
 
     @given(stories(), st.sampled_from(sorted(ORIGINS)))
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     def test_anyStoryIsAnsweredAlike(self, steps: list[Step], origins: str) -> None:
         self.sites[origins].play(steps, self.assertEqual)
         self.flushLoggedErrors()
 
     @given(stories())
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(
+        max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     def test_accountsAreAnsweredAlike(self, steps: list[Step]) -> None:
         """The same with accounts: one may do less than anonymous clients."""
         self.sites["accounts"].play(steps, self.assertEqual)

@@ -21,6 +21,7 @@ from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.carriers.http.routes import Answer
 from svcbroker.model import OpenTopic
 from svcbroker.operations import Incidents, Interface
+from tests import examples
 from tests.broker.support import makeFixture
 
 from .support import BASE, CallConnection, Client
@@ -272,7 +273,7 @@ class ProtocolTests(JSONRPCTestCase):
         ).map(lambda value: json.dumps(value).encode())
     )
     @settings(
-        max_examples=400,
+        max_examples=examples(400),
         deadline=None,
         # With and without the fast path.
         suppress_health_check=[HealthCheck.differing_executors],
@@ -377,7 +378,7 @@ class BatchTests(JSONRPCTestCase):
         )
     )
     @settings(
-        max_examples=200,
+        max_examples=examples(200),
         deadline=None,
         # With and without the fast path.
         suppress_health_check=[HealthCheck.differing_executors],

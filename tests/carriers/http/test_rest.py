@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.http.rest import restEndpoints
 from svcbroker.operations import OPERATIONS, Incidents, Interface
+from tests import examples
 from tests.broker.support import makeFixture
 
 from .support import BASE, FORM, CallConnection, Client
@@ -136,7 +137,7 @@ class PropertyTests(SynchronousTestCase):
         return json.loads(text)
 
     @given(st.binary(min_size=1, max_size=330))
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     def test_anyContentIsKept(self, content: bytes) -> None:
         """By GET and by POST."""
         fields = b"topic=t&content=" + quote_from_bytes(content, safe="").encode()
@@ -159,7 +160,7 @@ class PropertyTests(SynchronousTestCase):
             )
         ).map(lambda pairs: b"&".join(name + b"=" + value for name, value in pairs)),
     )
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=examples(300), deadline=None)
     def test_anyQueryStringIsAnswered(self, name: str, query: bytes) -> None:
         """With JSON, and never with an unknown error."""
         answer = self.ask(name, query)

@@ -32,6 +32,7 @@ from svcbroker.carriers.mqtt.packets import (
 from svcbroker.carriers.mqtt.subscribing import OpenedLog, Subscriber
 from svcbroker.carriers.mqtt.subscription import SessionSubscription
 from svcbroker.net.budgets import READS_AT_ONCE, WRITES_A_TURN
+from tests import examples
 
 from .support import Server
 from .test_codec import packets
@@ -50,7 +51,9 @@ class HostileTests(SynchronousTestCase):
         other.publish("well", b"yes", 1)
         self.assertEqual(other.payloads(), [b"yes"])
 
-    @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+    @settings(
+        suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=examples(60)
+    )
     @given(st.lists(packets, max_size=8), st.booleans())
     def test_anyPacketsAreSurvived(self, sent: list[Packet], isInOnePiece: bool) -> None:
         """Any packets in any order, from a client that is connected."""
@@ -67,7 +70,7 @@ class HostileTests(SynchronousTestCase):
         client.lose()
         self.check(server)
 
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=examples(60))
     @given(st.binary(max_size=100), st.sampled_from([MQTT_311, MQTT_5]), st.booleans())
     def test_anyBytesAreSurvived(self, data: bytes, version: int, isConnected: bool) -> None:
         """Any bytes, before and after CONNECT."""

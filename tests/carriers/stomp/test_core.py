@@ -20,6 +20,7 @@ from svcbroker.interfaces import ILedger
 from svcbroker.ledgers.pbft import configure
 from svcbroker.testing import ClockFixture
 from svcbroker.testing._fixtures import memoryLedger
+from tests import examples
 from tests.broker.support import Fixture, makeCalls
 
 from .support import Client, Received, Server
@@ -239,7 +240,7 @@ class MemoryTests(Journeys, SynchronousTestCase):
         clock.advance(1_700_000_000)
         self.node = Node(memoryLedger(clock), clock)
 
-    @settings(deadline=None, max_examples=30)
+    @settings(deadline=None, max_examples=examples(30))
     @given(
         steps=st.lists(
             st.one_of(

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp.carrier import LINGER
 from svcbroker.carriers.stomp.frames import FrameLimits, StompSettings
+from tests import examples
 
 from .support import Client, Server, event
 
@@ -77,7 +78,7 @@ _STEPS = st.one_of(
 class HostileTests(SynchronousTestCase):
     """Any bytes and any course of events."""
 
-    @settings(deadline=None, max_examples=300)
+    @settings(deadline=None, max_examples=examples(300))
     @given(
         version=st.sampled_from(["1.0", "1.1", "1.2", None]),
         steps=st.lists(_STEPS, max_size=25),

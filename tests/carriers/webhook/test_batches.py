@@ -17,6 +17,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook.webhookservice import TIMEOUT
 from svcbroker.interfaces import Batch
 from svcbroker.model import Edge, EventFormat, InterfaceType
+from tests import examples
 
 from .support import Harness, Post
 
@@ -157,7 +158,7 @@ class BatchTests(SynchronousTestCase):
         self.harness.settle(5.0)
         self.assertEqual([each.contents for each in self.harness.poster.posts], [list("5678")])
 
-    @settings(max_examples=60, deadline=None, derandomize=True)
+    @settings(max_examples=examples(60), deadline=None, derandomize=True)
     @given(st.lists(st.sampled_from("pppPfatttkur"), max_size=40), st.integers(0, 1))
     def test_anyHistoryDeliversAllInOrder(self, steps: list[str], seconds: int) -> None:
         """

@@ -17,6 +17,7 @@ from svcbroker.carriers.webhook.webhookservice import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Edge, EventFormat, InterfaceType
+from tests import examples
 
 from .support import PUBLIC, SETTINGS, URL, Harness, Post
 
@@ -260,7 +261,7 @@ class RestartTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(ended))
 
     @settings(
-        max_examples=100,
+        max_examples=examples(100),
         deadline=None,
         derandomize=True,
     )
