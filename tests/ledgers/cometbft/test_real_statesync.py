@@ -74,11 +74,12 @@ class JoiningTests(TestCase):
     Four nodes with a chain, and a fifth one.
     """
 
-    timeout = 4 * TIMEOUT
+    timeout = 8 * TIMEOUT
 
     def setUp(self) -> None:
         self.network = Network(self, 4, hasPorts=True, tuning=PATIENT)
         self.addCleanup(self.network.stop)
+        self.joined = 0
         for node in self.network.nodes:
             # So that there are some, and several kinds of heights, within seconds.
             node.settings = evolve(node.settings, snapshots=INTERVAL)
@@ -135,7 +136,8 @@ class JoiningTests(TestCase):
                 node.plan.rpc for node in (first, second) if isinstance(node.plan.rpc, Address)
             ]
             sync = StateSync(servers=servers, height=trust.height, hash=trust.hash)
-        node = self.network.newNode("joining", first.program)
+        self.joined += 1
+        node = self.network.newNode(f"joining{self.joined}", first.program)
         node.settings = evolve(node.settings, snapshots=INTERVAL)
         layOutJoining(
             node.plan,
@@ -192,65 +194,34 @@ class JoiningTests(TestCase):
         answer = await node.ledger._application.listSnapshots(ListSnapshotsRequest())
         return answer.snapshots
 
-    def test_fifthNodeJoinsBySnapshot(self) -> Deferred[None]:
-        """
-        The fifth node begins with a snapshot, while the others go on; its engine has not the
-        blocks in it. It serves what was published before it was there, and what comes; after
-        another start as well. It offers the same snapshots as the others.
-        """
-        return Deferred.fromCoroutine(self._stateSync())
-
-    async def _stateSync(self) -> None:
-        receipts = list(await self.begin())
-        joining = Deferred.fromCoroutine(self.join(True))
-        while not joining.called:
-            # Nobody waits for the new one.
-            receipts += await self.publish(12)
-            await deferLater(reactor, PAUSE)
-        node = await joining
-        reader = await self.follow(node)
-        await self.check(node, receipts)
-        self.assertGreater((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, INTERVAL)
-        receipts = [*receipts, *await self.publish(12)]
-        await self.checkProof(node, receipts[0])
-        ids = {receipt.eventId for receipt in receipts}
-        await until(lambda: len(reader.ids) == len(ids))
-        self.assertEqual(set(reader.ids), ids)
-
+    async def leave(self, node: Node) -> None:
+        """Stop a node that has joined."""
         await node.stop()
-        receipts = [*receipts, *await self.publish(12)]
-        await node.start()
+        self.network.nodes.remove(node)
+
+    async def test_fifthNodeJoinsByBlocksAndBySnapshot(self) -> None:
+        """
+        A fifth node begins with the first block; another one with a snapshot, of which three of
+        four nodes hand over changed pieces; another one again after its engine was killed in the
+        middle; and the last one while the others go on. They have all of the chain.
+        """
+        receipts = [*await self.begin()]
+        await self.joinByBlocks(receipts)
+        await self.joinBesideLiars(receipts)
+        await self.joinAfterKill(receipts)
+        await self.joinUnderLoad(receipts)
+
+    async def joinByBlocks(self, receipts: Sequence[Receipt]) -> None:
+        """With the first block."""
+        node = await self.join(False)
         await self.check(node, receipts)
-        mine, others = await self.offers(node), await self.offers(self.network.nodes[0])
-        self.assertEqual(mine, others)
-        await node.stop()
-        group = self.network.root.name
-        audited = auditChain(node.directory / STORE_NAME, group=group)
-        self.assertTrue(audited.isGood)
+        self.assertEqual((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, 1)
+        await self.leave(node)
 
-    def test_killedEngineRestartsSnapshot(self) -> Deferred[None]:
-        """Its engine is killed in the middle, and begins anew."""
-        return Deferred.fromCoroutine(self._killed())
-
-    async def _killed(self) -> None:
-        receipts = await self.begin()
-        joining = Deferred.fromCoroutine(self.join(True))
-        nodes = self.network.nodes
-        # One for the offer, and one for a piece.
-        await until(lambda: len(nodes) > 4 and nodes[4].ledger._application.progress >= 2)
-        application = nodes[4].ledger._application
-        self.assertIsNone(application.store)
-        nodes[4].signal(SIGKILL)
-        node = await joining
-        await self.check(node, receipts)
-
-    def test_changedChunksAreRejected(self) -> Deferred[None]:
-        """Three of four nodes hand over changed pieces: it has the chain from the fourth."""
-        return Deferred.fromCoroutine(self._liars())
-
-    async def _liars(self) -> None:
-        receipts = await self.begin()
+    async def joinBesideLiars(self, receipts: Sequence[Receipt]) -> None:
+        """It has the chain from the fourth node."""
         asked = []
+        patched = []
         for node in self.network.nodes[:3]:
             source = node.ledger._application._source
             assert source is not None
@@ -260,17 +231,55 @@ class JoiningTests(TestCase):
                 piece: bytes = await load(*arguments)
                 return piece[:-100] + bytes([piece[-100] ^ 1]) + piece[-99:]
 
-            self.patch(source, "load", lie)
+            patched.append(self.patch(source, "load", lie))
         node = await self.join(True)
         await self.check(node, receipts)
         self.assertTrue(asked)
+        for each in patched:
+            each.restore()
+        await self.leave(node)
 
-    def test_fifthNodeJoinsByBlocks(self) -> Deferred[None]:
-        """The fifth node begins with the first block."""
-        return Deferred.fromCoroutine(self._blockSync())
-
-    async def _blockSync(self) -> None:
-        receipts = await self.begin()
-        node = await self.join(False)
+    async def joinAfterKill(self, receipts: Sequence[Receipt]) -> None:
+        """Its engine begins anew."""
+        joining = Deferred.fromCoroutine(self.join(True))
+        nodes = self.network.nodes
+        # One for the offer, and one for a piece.
+        await until(lambda: len(nodes) > 4 and nodes[4].ledger._application.progress >= 2)
+        application = nodes[4].ledger._application
+        self.assertIsNone(application.store)
+        nodes[4].signal(SIGKILL)
+        node = await joining
         await self.check(node, receipts)
-        self.assertEqual((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, 1)
+        await self.leave(node)
+
+    async def joinUnderLoad(self, receipts: list[Receipt]) -> None:
+        """
+        Its engine has not the blocks in the snapshot. It serves what was published before it was
+        there, and what comes; after another start as well. It offers the same snapshots as the
+        others.
+        """
+        joining = Deferred.fromCoroutine(self.join(True))
+        while not joining.called:
+            # Nobody waits for the new one.
+            receipts += await self.publish(12)
+            await deferLater(reactor, PAUSE)
+        node = await joining
+        reader = await self.follow(node)
+        await self.check(node, receipts)
+        self.assertGreater((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, INTERVAL)
+        receipts += await self.publish(12)
+        await self.checkProof(node, receipts[0])
+        ids = {receipt.eventId for receipt in receipts}
+        await until(lambda: len(reader.ids) == len(ids))
+        self.assertEqual(set(reader.ids), ids)
+
+        await node.stop()
+        receipts += await self.publish(12)
+        await node.start()
+        await self.check(node, receipts)
+        mine, others = await self.offers(node), await self.offers(self.network.nodes[0])
+        self.assertEqual(mine, others)
+        await node.stop()
+        group = self.network.root.name
+        audited = auditChain(node.directory / STORE_NAME, group=group)
+        self.assertTrue(audited.isGood)
