@@ -60,12 +60,16 @@ class PictureTests(story.StoryTestCase):
     Each picture is drawn from what runs.
     """
 
+    browser: Chromium | None = None
+
     async def startBrowser(self) -> Chromium:
-        """A browser."""
-        browser = Chromium()
-        await browser.start()
-        self.addCleanup(browser.stop)
-        return browser
+        """The browser: a test has one at a time."""
+        if self.browser is None:
+            browser = Chromium()
+            await browser.start()
+            self.addCleanup(browser.stop)
+            self.browser = browser
+        return self.browser
 
     async def opened(self, archive: Path) -> Chromium:
         """A browser with the page of a bundle, once it has judged."""
