@@ -18,8 +18,13 @@ from urllib.request import urlopen
 from attrs import define
 
 from svcbroker.commands.bench.load import TIMEOUT, Broken
-from svcbroker.ledgers.cometbft.provisioning import Address, NetworkPlan, NodePlan, layOutNetwork
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import Tuning
+from svcbroker.ledgers.cometbft.provisioning import (
+    Address,
+    NetworkPlan,
+    NodePlan,
+    Tuning,
+    layOutNetwork,
+)
 from svcbroker.proofs.cometbft import Instant
 
 from .children import cpuOf, start, stop

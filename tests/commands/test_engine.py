@@ -12,13 +12,10 @@ import msgspec
 
 from svcbroker.chain import ValidatorSet, verifySignature
 from svcbroker.ledgers.cometbft._batch import Attestation, attestationPayload
+from svcbroker.ledgers.cometbft._home import decodeGenesis
 from svcbroker.ledgers.cometbft.enginecommands.networkfiles import proposeChange, readChange
-from svcbroker.ledgers.cometbft.provisioning import (
-    decodeGenesis,
-    engineOrder,
-    ourGenesis,
-    readJoinRequest,
-)
+from svcbroker.ledgers.cometbft.provisioning import ourGenesis, readJoinRequest
+from svcbroker.proofs.cometbft import engineOrder
 from tests.commands.support import CommandTestCase
 from tests.directories import shortDirectory
 

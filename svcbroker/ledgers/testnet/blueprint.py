@@ -22,14 +22,13 @@ from msgspec import Struct
 from ...commands.terminal import CommandError
 from ...files import readFile
 from ...model import TopicRule
+from ...proofs.cometbft import Instant
 from ...storage import writeFile
+from ..cometbft._home import EngineKeys, LayoutError
 from ..cometbft.enginecommands.networkfiles import JOIN_REQUEST_NAME, brokerKey, seedOf
 from ..cometbft.provisioning import (
     PROFILES,
     Address,
-    EngineKeys,
-    Instant,
-    LayoutError,
     NetworkPlan,
     NodePlan,
     encodeJoinRequest,

@@ -28,8 +28,13 @@ from svcbroker.ledgers.cometbft._cometledger import CometLedger
 from svcbroker.ledgers.cometbft._cometsettings import CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._networkwatch import EnginePorts
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Tuning
-from svcbroker.ledgers.cometbft.provisioning._homelayout import NetworkPlan, NodePlan, layOutNetwork
+from svcbroker.ledgers.cometbft.provisioning import (
+    Address,
+    NetworkPlan,
+    NodePlan,
+    Tuning,
+    layOutNetwork,
+)
 from svcbroker.model import HeldRange, HoldRecord, Page, Receipt, ReleasedPage, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing import FaultyDisk

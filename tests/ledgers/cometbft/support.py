@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.chain import leafHash, merkleRoot
 from svcbroker.ledgers.cometbft._home import EngineGenesis, decodeGenesis
-from svcbroker.ledgers.cometbft.provisioning._homelayout import makeValidator
+from svcbroker.ledgers.cometbft.provisioning import makeValidator
 from svcbroker.proofs.cometbft import (
     Base64,
     Commit,

@@ -20,7 +20,7 @@ from svcbroker.ledgers.cometbft._networkwatch import (
     takePicture,
 )
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft.provisioning._homelayout import makeValidator
+from svcbroker.ledgers.cometbft.provisioning import makeValidator
 from svcbroker.model import Health, NodeRecord, NodeType
 from svcbroker.net.http import HttpClient
 from svcbroker.proofs.cometbft import Instant

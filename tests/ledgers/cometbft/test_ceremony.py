@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.ledgers.cometbft.provisioning._homelayout}.
+Tests of L{svcbroker.ledgers.cometbft.provisioning}.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Genesis
 from svcbroker.ledgers.cometbft._home import EngineKeys, decodeGenesis, publicKey, readValidatorSeed
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
+from svcbroker.ledgers.cometbft.provisioning import (
+    MAX_JOIN_REQUEST,
     Address,
     ConfigInvalid,
-    parseAddress,
-)
-from svcbroker.ledgers.cometbft.provisioning._homelayout import (
-    MAX_JOIN_REQUEST,
     JoinRequest,
     JoinRequestInvalid,
     assembleGenesis,
@@ -29,6 +26,7 @@ from svcbroker.ledgers.cometbft.provisioning._homelayout import (
     makeJoinRequest,
     makeKeys,
     ourGenesis,
+    parseAddress,
     readJoinRequest,
 )
 from svcbroker.model import TopicRule

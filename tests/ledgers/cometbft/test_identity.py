@@ -23,7 +23,7 @@ from svcbroker.ledgers.cometbft._batch import (
     readBatch,
 )
 from svcbroker.ledgers.cometbft._home import publicKey
-from svcbroker.ledgers.cometbft.provisioning._homelayout import makeKeys
+from svcbroker.ledgers.cometbft.provisioning import makeKeys
 from svcbroker.model import OpenTopic
 
 from .members import GENESIS, SEEDS, Broker

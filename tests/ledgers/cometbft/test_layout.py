@@ -25,16 +25,14 @@ from svcbroker.ledgers.cometbft._home import (
     readPeers,
 )
 from svcbroker.ledgers.cometbft._networkwatch import DIALS, startCommand
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import (
+from svcbroker.ledgers.cometbft.provisioning import (
     PROFILES,
     Address,
+    NetworkPlan,
+    NodePlan,
     Peer,
     StateSync,
     Tuning,
-)
-from svcbroker.ledgers.cometbft.provisioning._homelayout import (
-    NetworkPlan,
-    NodePlan,
     layOutJoining,
     layOutNetwork,
     makeKeys,

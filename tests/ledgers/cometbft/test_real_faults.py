@@ -21,7 +21,7 @@ from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, BrokerIdentity, attest
 from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import Tuning
+from svcbroker.ledgers.cometbft.provisioning import Tuning
 from svcbroker.model import AuthorSet, Authorship, Execution, OpenTopic, PublishEvent
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._fixtures import RecordingObserver

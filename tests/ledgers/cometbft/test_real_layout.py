@@ -21,10 +21,13 @@ from svcbroker.ledgers.cometbft._home import decodeGenesis, namesOf, readGenesis
 from svcbroker.ledgers.cometbft._networkwatch import healthOf, nodeRecords, takePicture
 from svcbroker.ledgers.cometbft._rpc import EngineError, EngineRpc, Reason, connectEngine
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, Peer, StateSync, Tuning
-from svcbroker.ledgers.cometbft.provisioning._homelayout import (
+from svcbroker.ledgers.cometbft.provisioning import (
+    Address,
     NetworkPlan,
     NodePlan,
+    Peer,
+    StateSync,
+    Tuning,
     layOutJoining,
     layOutNetwork,
 )

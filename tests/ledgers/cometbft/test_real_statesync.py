@@ -25,8 +25,7 @@ from svcbroker.errors import BrokerError
 from svcbroker.interfaces import Batch, ISubscriber, submit
 from svcbroker.ledgers.cometbft._home import GENESIS, readGenesis, readKeys
 from svcbroker.ledgers.cometbft.abci.messages import ListSnapshotsRequest, OfferedSnapshot
-from svcbroker.ledgers.cometbft.provisioning._engineconfig import Address, StateSync
-from svcbroker.ledgers.cometbft.provisioning._homelayout import askTrust, layOutJoining
+from svcbroker.ledgers.cometbft.provisioning import Address, StateSync, askTrust, layOutJoining
 from svcbroker.model import (
     Edge,
     EventId,

@@ -23,22 +23,18 @@ from ....commands.clientcommand import runReactor
 from ....commands.terminal import CommandError, Console, Exit, showRecord
 from ....files import writeNew
 from ....model import TopicRule
+from .._batch import ATTESTATION_NAME, attest, encodeAttestation
+from .._home import GENESIS, EngineGenesis, decodeGenesis
+from .._rpc import connectEngine
 from ..provisioning import (
-    ATTESTATION_NAME,
-    GENESIS,
     Address,
     ConfigInvalid,
-    EngineGenesis,
     JoinRequest,
     NodePlan,
     StateSync,
     TrustMissing,
     askTrust,
     assembleGenesis,
-    attest,
-    connectEngine,
-    decodeGenesis,
-    encodeAttestation,
     encodeJoinRequest,
     layOutJoining,
     makeJoinRequest,

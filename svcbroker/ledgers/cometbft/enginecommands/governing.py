@@ -18,8 +18,9 @@ from ....commands.inputs import readBounded
 from ....commands.operatorcommand import DAEMON, Daemon, operatorCommand
 from ....commands.terminal import CommandError, Console, Exit, counted, showRecord
 from ....files import writeNew
+from ....proofs.cometbft import engineOrder
 from ....storage import writeFile
-from ..provisioning import GENESIS, engineOrder
+from .._home import GENESIS
 from .genesisceremony import describeJoinRequest
 from .networkfiles import (
     FILE,

@@ -30,26 +30,27 @@ from ....commands.arguments import PATH, ParsedType
 from ....commands.inputs import readBounded
 from ....commands.terminal import CommandError, Console, Exit, showRecord
 from ....model import TopicRule
+from .._batch import IdentityMissing, brokerSeed
+from .._home import (
+    GENESIS,
+    EngineGenesis,
+    KeyFileDamaged,
+    LayoutError,
+    decodeGenesis,
+    publicKey,
+    readValidatorSeed,
+)
 from ..provisioning import (
     DEFAULT_PROFILE,
-    GENESIS,
     MAX_JOIN_REQUEST,
     PROFILES,
     Address,
     ConfigInvalid,
-    EngineGenesis,
-    IdentityMissing,
     JoinRequest,
     JoinRequestInvalid,
-    KeyFileDamaged,
-    LayoutError,
-    brokerSeed,
-    decodeGenesis,
     ourGenesis,
     parseAddress,
-    publicKey,
     readJoinRequest,
-    readValidatorSeed,
 )
 
 MAX_DOCUMENT: Final = 256 * 1024
