@@ -179,7 +179,7 @@ OTHER_WRITERS = {
     "broker.find._eventindex.EventIndex._openRun": _GOES_ON,
     "commands.commandline._discardUnwritable": _STANDARD,
     "commands.commandline._prepareStreams": _STANDARD,
-    "commands.directory.Directory._remember": _LOCK,
+    "commands.pub.Directory._remember": _LOCK,
     "commands.doctor.machinechecks._openUnnamed": "a file without a name, to measure the disk",
     "daemon.directory.lockDataDirectory": _LOCK,
     "daemon.systemd._sendFile": "a file in memory",
