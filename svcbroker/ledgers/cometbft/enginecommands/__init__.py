@@ -14,60 +14,51 @@ COMMANDS: Final[tuple[Command, ...]] = tuple(
     Command(
         name,
         summary,
-        place=f".ledgers.cometbft.enginecommands.{module}:{name}Command",
+        place=f".ledgers.cometbft.enginecommands.ceremonies:{name}Command",
         example=f"svcbroker net engine {name} {example}",
     )
-    for module, name, summary, example in (
+    for name, summary, example in (
         (
-            "genesisceremony",
             "init",
             "Make a node's keys, and its join request for the others.",
             f"/var/lib/engine --chain consortium {_NODE}",
         ),
         (
-            "genesisceremony",
             "genesis",
             "Assemble the genesis from the join requests of all first nodes.",
             "/var/lib/engine bern.json corner.json",
         ),
         (
-            "genesisceremony",
             "join",
             "Make the home of a new node of an existing network.",
             f"/var/lib/engine bern.json --genesis genesis.json {_NODE}",
         ),
         (
-            "genesisceremony",
             "attest",
             "Let a broker send to the chain: sign an attestation of it.",
             "/var/lib/engine corner.json --output attestation.json",
         ),
         (
-            "governing",
             "propose",
             "Propose a change of the validators.",
             "/var/lib/engine --add corner.json --output change.json",
         ),
         (
-            "governing",
             "sign",
             "Sign a change of the validators, with this node's key.",
             "/var/lib/engine change.json",
         ),
         (
-            "governing",
             "merge",
             "Put the signatures of several copies of a change together.",
             "alba.json bern.json --output change.json",
         ),
         (
-            "governing",
             "show",
             "Show a change or a join request, and who has signed.",
             "change.json",
         ),
         (
-            "governing",
             "submit",
             "Submit a change with enough signatures to a running daemon.",
             "change.json --data-dir /var/lib/svcbroker",
