@@ -5,16 +5,6 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
-from ._configuration import (
-    AccountChange,
-    BoundRecord,
-    CertificateChange,
-    ConfigurationReport,
-    ReloadDifference,
-    SettingChange,
-    SettingRecord,
-    SettingSource,
-)
 from ._events import (
     AUTHOR_KEY_SIZE,
     BEGINNING,
@@ -43,10 +33,14 @@ from ._events import (
 )
 from ._records import (
     MAX_DELAY,
+    AccountChange,
     Block,
     BlockRecord,
+    BoundRecord,
+    CertificateChange,
     ChainMeasures,
     ChainPart,
+    ConfigurationReport,
     Disk,
     DoubleVote,
     FaultReport,
@@ -61,6 +55,10 @@ from ._records import (
     Page,
     ReleasedPage,
     ReleaseRecord,
+    ReloadDifference,
+    SettingChange,
+    SettingRecord,
+    SettingSource,
     Statistics,
     TransactionRecord,
 )
