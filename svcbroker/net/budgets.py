@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from ..errors import Overloaded
 from .deferreds import asDeferred
-from .transports import unsentOf
+from .transports import isDirect, sendNow, unsentOf
 
 WRITES_A_TURN: Final = 0.008
 """The time that publishes take of a turn of the reactor before further ones wait, in seconds."""
@@ -829,6 +829,7 @@ class Unsent:
         "_budget",
         "_held",
         "_isBlocked",
+        "_isDirect",
         "_isPaused",
         "_pause",
         "_resume",
@@ -853,6 +854,7 @@ class Unsent:
         self.openedAt = budget.now()
         self.owner = owner
         self._transport = transport
+        self._isDirect = isDirect(transport)
         self._pause = pause
         self._resume = resume
         self._held = 0
@@ -902,6 +904,16 @@ class Unsent:
         """Those that were held are with the transport, or are dropped."""
         held, self._held = self._held, 0
         self._set(self.size - held)
+
+    def send(self, data: bytes) -> None:
+        """Write bytes to the transport, which are lost once the connection is. Hot path."""
+        transport = self._transport
+        if self._isDirect:
+            if transport is None or not sendNow(transport, data):
+                return
+        elif transport is not None:
+            transport.write(data)
+        self.written()
 
     def written(self) -> None:
         """The transport has been given bytes, and may have kept some."""

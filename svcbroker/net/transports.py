@@ -78,40 +78,27 @@ def _stateOf(transport: Any) -> int:
     return sum(state for _, state in poller.poll(0))
 
 
-def sender(transport: Any, kept: Callable[[], object] = lambda: None) -> Callable[[bytes], None]:
+def sendNow(transport: Any, data: bytes) -> bool:
     """
-    A function that writes bytes to a transport. Where that is plain TCP or a UNIX socket, and its
-    buffers are empty, the bytes are handed to the kernel at once: waiting until the reactor finds
-    the socket writable costs two system calls and a turn.
+    Write bytes to a transport that L{isDirect}. Where its buffers are empty, they are handed to the
+    kernel at once: waiting until the reactor finds the socket writable costs two system calls and
+    a turn. Hot path.
 
-    @param kept: called where the transport may have kept some of them.
+    @return: whether the transport may have kept some of them.
     """
-    write: Callable[[bytes], None] = transport.write
-    if not isDirect(transport):
-
-        def writeThen(data: bytes) -> None:
-            write(data)
-            kept()
-
-        return writeThen
-    send = transport.socket.send
-
-    def sendNow(data: bytes) -> None:
-        # Twisted keeps what is unsent in these two.
-        isClear = not transport.dataBuffer and not transport._tempDataBuffer
-        if isClear and transport.connected and not transport.disconnecting:
-            try:
-                sent = send(data)
-            except OSError:
-                # The socket is full, or broken: the transport finds out, and knows what to do.
-                sent = 0
-            if sent == len(data):
-                return
-            data = data[sent:]
-        write(data)
-        kept()
-
-    return sendNow
+    # Twisted keeps what is unsent in these two.
+    isClear = not transport.dataBuffer and not transport._tempDataBuffer
+    if isClear and transport.connected and not transport.disconnecting:
+        try:
+            sent: int = transport.socket.send(data)
+        except OSError:
+            # The socket is full, or broken: the transport finds out, and knows what to do.
+            sent = 0
+        if sent == len(data):
+            return False
+        data = data[sent:]
+    transport.write(data)
+    return True
 
 
 def endSending(transport: Any) -> None:

@@ -92,7 +92,8 @@ class LogSubscription:
         self._checkFilter = checkFilter
         self._wentLive = wentLive
         self._filters = FilterSet(request.filters)
-        self._history = self._newHistory()
+        # While it reads the past by itself.
+        self._history: LogHistory | None = None
         self._turn: Deferred[None] | None = None
 
         self._cursor = start.position
@@ -113,10 +114,6 @@ class LogSubscription:
         self._releasePrincipal = principal.onEnd(self._revoked)
         follower.join()
         self._goLiveIfThere()
-
-    def _newHistory(self) -> LogHistory:
-        topics = None if self._filters.hasPatterns else self.request.filters
-        return LogHistory(self._follower, topics)
 
     def _matches(self, event: Event) -> bool:
         tag = self.request.tag
@@ -246,7 +243,7 @@ class LogSubscription:
             return
         stored = self.stored
         self._leave()
-        self._history = self._newHistory()
+        self._history = None
         self._cursor = stored.position
         self._skip = frozenset(stored.acknowledged)
         self._outstanding = OrderedDict.fromkeys(stored.acknowledged, True)
@@ -295,6 +292,7 @@ class LogSubscription:
 
     def _enter(self, feed: Follower | Walk) -> None:
         self._feed = feed
+        self._history = None
         filters, tag = self._filters.filters, self.request.tag
         isMerging = len(filters) > 1
         for filter in filters:
@@ -344,7 +342,7 @@ class LogSubscription:
             change(filter)
             self._goLiveIfThere()
         self.request = evolve(self.request, filters=tuple(self._filters.filters))
-        self._history = self._newHistory()
+        self._history = None
         self._read()
 
     # Walks through history.
@@ -437,6 +435,9 @@ class LogSubscription:
     async def _step(self) -> None:
         """Hand over the next events of the past."""
         cursor = self._cursor
+        if self._history is None:
+            topics = None if self._filters.hasPatterns else self.request.filters
+            self._history = LogHistory(self._follower, topics)
         step = await self._history.step(cursor, self._skip, self._wants)
         if self._cursor is cursor and self._wantsPast():
             self._cursor = step.position

@@ -155,6 +155,8 @@ class Subscriptions:
         self._held: dict[str, Holder] = {}
         self.backlog = Backlog(self._followers, self._positions, self._live, self._held, reactor)
         self._advanced: OrderedDict[LogSubscription, None] = OrderedDict()
+        # One object each for all subscriptions, of which there are many.
+        self._ofAll = (self._moved, self._keep, self._checkFilter)
         self._call: IDelayedCall | None = None
 
     @asDeferred
@@ -277,9 +279,9 @@ class Subscriptions:
             now=self._now,
             start=start,
             closed=partial(self._closed, counted),
-            moved=self._moved,
-            store=self._keep,
-            checkFilter=self._checkFilter,
+            moved=self._ofAll[0],
+            store=self._ofAll[1],
+            checkFilter=self._ofAll[2],
         )
         self._live[subscriptionId] = subscription
         self.counts[request.kind, request.isDurable] += 1

@@ -20,7 +20,7 @@ from ...broker import Calls
 from ...errors import Overloaded, QuotaExceeded
 from ...net.budgets import eventsIn
 from ...net.deferreds import withoutTraceback
-from ...net.transports import isDirect, sender
+from ...net.transports import isDirect
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
 from ...operations import Connection
 from .connection import BrokerChannel, BrokerRequest, IncompleteBody
@@ -244,7 +244,6 @@ class FastChannel(BrokerChannel):
         super().connectionMade()
         self._output = self.site.budgets.output
         self._blocks = OwnFields(self.site.budgets.names.count(self.owner))
-        self._send = sender(self.transport, self.unsent.written)
 
     def dataReceived(self, data: bytes) -> None:
         if self._isHandedOver:
@@ -588,7 +587,7 @@ class FastChannel(BrokerChannel):
     def _flush(self) -> None:
         if self._unsent:
             answers, self._unsent, self._unsentSize = self._unsent, [], 0
-            self._send(answers[0] if len(answers) == 1 else b"".join(answers))
+            self.unsent.send(answers[0] if len(answers) == 1 else b"".join(answers))
 
     # Requests for twisted.web
 

@@ -22,9 +22,9 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
 from ...net.bounds import CONNECTIONS, Bound, Sizing
+from ...net.budgets import Unsent
 from ...net.deferreds import asDeferred
 from ...net.settings import NoSettings
-from ...net.transports import sender
 from ...net.turns import LazyTimer
 from ...operations import FOLLOW, EventWriter, bindText, eventWriter
 from .connection import BrokerRequest
@@ -193,7 +193,7 @@ class _Stream:
         self._request = request
         self._write = write
         channel: Any = request.channel
-        self._send = sender(channel.transport, channel.unsent.written)
+        self._unsent: Unsent = channel.unsent
         # Streams of one format share what is encoded. Texts: an Enum is hashed slowly.
         self._chunkKey, self._batchKey = f"chunk of {format.value}", f"events of {format.value}"
         self._now = clock.seconds
@@ -245,7 +245,7 @@ class _Stream:
         if self._subscription is not None:
             self._subscription.close()
         # Klein keeps this until the garbage collector comes, which then keeps no connection.
-        del self._send
+        del self._unsent
 
     # ISubscriber
 
@@ -255,7 +255,7 @@ class _Stream:
         # of the time.
         self._beat.deadline = self._now() + BEAT
         if self._request.chunked:
-            self._send(batch.encoded(self._chunkKey, lambda _: self._encodeChunk(batch)))
+            self._unsent.send(batch.encoded(self._chunkKey, lambda _: self._encodeChunk(batch)))
         else:
             self._request.write(batch.encoded(self._batchKey, lambda _: self._encodeBatch(batch)))
 

@@ -26,7 +26,7 @@ from ...broker import ClientConnection
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import Stranger, eventsIn
 from ...net.deferreds import asDeferred
-from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect, sender
+from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect
 from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import MESSAGE_BYTES, Route, WebSocketResource, WebSocketTransport, routeTo
 from .codec import grouped
@@ -141,7 +141,6 @@ class Link:
         self._unsent = budgets.output.unsent(
             *(ownerKey("", remote), transport, self.pauseProducing, self.resumeProducing)
         )
-        self._send = sender(transport, self._unsent.written)
         self._isMessages = isinstance(transport, WebSocketTransport)
         self._remote = remote
         self._clientId = ""
@@ -239,7 +238,7 @@ class Link:
         self._carrier.closed(self)
         self.connection.lost()
         # Otherwise each of these would be a cycle with this.
-        del self.connection, self._transport, self._send
+        del self.connection, self._transport
 
     # IWire
 
@@ -268,9 +267,9 @@ class Link:
             return
         if self._isMessages:
             for message in grouped(data, MESSAGE_BYTES):
-                self._send(message)
+                self._unsent.send(message)
         else:
-            self._send(data)
+            self._unsent.send(data)
 
     def close(self) -> None:
         """Send the rest, then close, after L{CLOSE_TIMEOUT} at the latest; at a stop sooner."""

@@ -20,7 +20,7 @@ from ...errors import BrokerError
 from ...net.addresses import ownerKey
 from ...net.budgets import FEW, LARGE
 from ...net.turns import NEVER, LazyTimer
-from .codec import Decoder, encode
+from .codec import PUBREC, Decoder, encode, encodeSuccesses
 from .context import Context
 from .delivery import Delivery
 from .fields import RETURN_CODES, MqttError, Properties, ProtocolError, ReasonCode
@@ -104,6 +104,8 @@ class MqttConnection:
         self._admission: Admission | None = None
         self._handshake: Handshake | None = None
         self._isOrderly = False
+        # Made with the first PUBLISH, and for as long as it takes to subscribe: most connections
+        # are idle.
         self._receiving: Receiving | None = None
         self._subscriber: Subscriber | None = None
         self._delivery: Delivery | None = None
@@ -280,8 +282,8 @@ class MqttConnection:
         except MqttError as error:
             self._violated(error)
             return
-        if session.subscriptions and self._subscriber is not None:
-            await self._reopen(session, self._subscriber)
+        if session.subscriptions and not self._hasEnded:
+            await self._reopen(session, self._makeSubscriber())
 
     def _open(self, packet: Connect, handshake: Handshake, principal: Principal) -> Session:
         """Open the session of a client that has logged in, and accept its connection."""
@@ -310,27 +312,6 @@ class MqttConnection:
         )
         self._output.useSession(session, self._delivery)
         sessions.attach(session, self, self._delivery)
-        self._receiving = Receiving(
-            context,
-            session,
-            handshake=handshake,
-            send=self._output.send,
-            wire=self._wire,
-            refuse=self._violated,
-            overQuota=self._overQuota,
-            counted=context.broker.budgets.input.count(owner),
-            names=self._names[1],
-        )
-        self._subscriber = Subscriber(
-            context,
-            sessions,
-            session,
-            version=packet.version,
-            isPlain=handshake.isPlain,
-            remote=self._remote,
-            wire=self._wire,
-            failed=self._failed,
-        )
         self._startKeepAlive(handshake.keepAlive)
         # [MQTT-3.1.4-4] [MQTT-3.2.2-1] [MQTT-3.2.2-2] [MQTT5-3.1.4-5] [MQTT5-3.2.2-2]
         # [MQTT5-3.2.2-3]
@@ -348,20 +329,41 @@ class MqttConnection:
                 self._log.warn("{remote} cannot resume: {error}", remote=self._remote, error=error)
                 self._close(ReasonCode.SERVER_BUSY, error.message)
                 return
+        self._dropSubscriber()
         session.resumeSubscriptions()
 
     # PUBLISH.
 
+    @property
+    def _publishes(self) -> Receiving:
+        """The receiving of publishes; made when it is needed first."""
+        if self._receiving is None:
+            assert self.session is not None
+            assert self._handshake is not None
+            owner = ownerKey(self.session.principal.name, self._remote)
+            self._receiving = Receiving(
+                self._context,
+                self.session,
+                handshake=self._handshake,
+                send=self._output.send,
+                wire=self._wire,
+                refuse=self._violated,
+                overQuota=self._overQuota,
+                counted=self._context.broker.budgets.input.count(owner),
+                names=self._names[1],
+            )
+        return self._receiving
+
     def _publish(self, packets: Publishes) -> None:
-        assert self._receiving is not None
-        events = self._receiving.unanswered + packets.count
+        receiving = self._receiving or self._publishes
+        events = receiving.unanswered + packets.count
         if events > FEW and not self._wire.mayWork(events):
             self._waitFor(self._nextTurn(events, packets))
             return
-        fitting, others = self._receiving.split(packets)
-        self._receiving.publish(fitting)
+        fitting, others = receiving.split(packets)
+        receiving.publish(fitting)
         if others.runs and not self._isClosed:
-            self._waitFor(self._wait(self._receiving.delay(), others))
+            self._waitFor(self._wait(receiving.delay(), others))
 
     def _overQuota(self) -> None:
         if not self._isClosed and not self._isWaiting:
@@ -373,15 +375,36 @@ class MqttConnection:
 
     # SUBSCRIBE and UNSUBSCRIBE.
 
+    def _makeSubscriber(self) -> Subscriber:
+        """The subscriber; another one where the last one had nothing more to do."""
+        if self._subscriber is None:
+            assert self.session is not None
+            assert self._handshake is not None
+            self._subscriber = Subscriber(
+                self._context,
+                self._sessions,
+                self.session,
+                version=self._version,
+                isPlain=self._handshake.isPlain,
+                remote=self._remote,
+                wire=self._wire,
+                failed=self._failed,
+            )
+        return self._subscriber
+
+    def _dropSubscriber(self) -> None:
+        if self._subscriber is not None and not self._subscriber.isReplaying:
+            self._subscriber = None
+
     def _subscribe(self, packet: Subscribe) -> None:
-        assert self._subscriber is not None
-        self._subscriber.check(packet)
-        self._waitFor(self._carryOut(packet, self._subscriber))
+        subscriber = self._makeSubscriber()
+        subscriber.check(packet)
+        self._waitFor(self._carryOut(packet, subscriber))
 
     async def _carryOut(self, packet: Subscribe, subscriber: Subscriber) -> None:
-        assert self._receiving is not None
-        # What was published before it does not belong to a new subscription.
-        await self._receiving.idle()
+        if self._receiving is not None:
+            # What was published before it does not belong to a new subscription.
+            await self._receiving.idle()
         if self._isClosed:
             return
         granted = await subscriber.subscribe(packet)
@@ -391,14 +414,15 @@ class MqttConnection:
         self._send(granted.suback(packet, self._handshake))
         for each in granted.opened:
             await subscriber.pace()
-            if self._subscriber is not subscriber:
-                return  # The connection has ended.
+            if self._hasEnded:
+                return
             subscriber.begin(each)
+        self._dropSubscriber()
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
-        assert self._subscriber is not None
-        self._subscriber.check(packet)
-        self._waitFor(self._endSubscriptions(packet, self._subscriber))
+        subscriber = self._makeSubscriber()
+        subscriber.check(packet)
+        self._waitFor(self._endSubscriptions(packet, subscriber))
 
     async def _endSubscriptions(self, packet: Unsubscribe, subscriber: Subscriber) -> None:
         reasons = await subscriber.unsubscribe(packet)
@@ -406,6 +430,7 @@ class MqttConnection:
             return
         # [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT5-3.10.4-4] [MQTT5-3.10.4-5] [MQTT5-3.11.3-1]
         self._send(Unsuback(packet.packetId, tuple(reasons)))
+        self._dropSubscriber()
 
     # The rest.
 
@@ -437,8 +462,9 @@ class MqttConnection:
 
     def accepted(self, packetIds: Sequence[int]) -> None:
         """See C{accepted} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
-        if self._receiving is not None:
-            self._receiving.accepted(packetIds)
+        # Of an earlier connection, maybe.
+        if not self._hasEnded:
+            self._output.send(encodeSuccesses(PUBREC, packetIds))
 
     def subscriptionLost(self, error: BrokerError) -> None:
         """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.mqttsession.IClient}."""
@@ -546,8 +572,8 @@ _HANDLERS: Final[Mapping[type, _Find]] = {
     Puback: attrgetter("_delivery.puback"),
     Pubacks: attrgetter("_delivery.pubacks"),
     Pubrec: attrgetter("_delivery.pubrec"),
-    Pubrel: attrgetter("_receiving.pubrel"),
-    Pubrels: attrgetter("_receiving.pubrels"),
+    Pubrel: attrgetter("_publishes.pubrel"),
+    Pubrels: attrgetter("_publishes.pubrels"),
     Pubcomp: attrgetter("_delivery.pubcomp"),
     Subscribe: attrgetter("_subscribe"),
     Unsubscribe: attrgetter("_unsubscribe"),

@@ -428,10 +428,6 @@ class Receiving:
             if self._session.client is not None:
                 self._session.client.accepted(packetIds)
 
-    def accepted(self, packetIds: Sequence[int]) -> None:
-        """Send PUBREC for publishes of the session, maybe of an earlier connection."""
-        self._send(encodeSuccesses(PUBREC, packetIds))
-
     def _refused(self, qos: int, packetId: int, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
         incoming = self._session.incoming

@@ -167,6 +167,11 @@ class Subscriber:
         self._replays: dict[SessionSubscription, OpenedLog] = {}
         self._filters = 0
 
+    @property
+    def isReplaying(self) -> bool:
+        """Whether retained messages are being sent, or wait for that."""
+        return bool(self._replays)
+
     def check(self, packet: Subscribe | Unsubscribe) -> None:
         """
         Check the form of the topic filters.

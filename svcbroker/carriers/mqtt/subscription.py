@@ -117,7 +117,8 @@ class LogReader:
         self._usage: Usage | None = None
         self._counted = 0
         self._trie: FilterTrie[SessionSubscription] | None = None
-        self._remembered: TopicMatches[_Found] = TopicMatches(REMEMBERED_TOPICS, REMEMBERED_MATCHES)
+        # Made for several members.
+        self._remembered: TopicMatches[_Found] | None = None
         # All members have begun at this height; None where it must be worked out.
         self._allBegun: int | None = None
         # Whether it reads for its only member, and for no other that has ended.
@@ -152,7 +153,7 @@ class LogReader:
 
     def changed(self) -> None:
         """Look at the members anew: their options have changed."""
-        self._remembered.clear()
+        self._remembered = None
         self.always = None
         self._allBegun = None
 
@@ -333,6 +334,8 @@ class LogReader:
         )
 
     def _find(self, topic: str) -> _Found:
+        if self._remembered is None:
+            self._remembered = TopicMatches(REMEMBERED_TOPICS, REMEMBERED_MATCHES)
         found = self._remembered.get(topic)
         if found is None:
             members = tuple(self._matching(topic))

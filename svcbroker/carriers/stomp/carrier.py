@@ -35,7 +35,7 @@ from ...model import SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
 from ...net.budgets import FEW, Stranger, eventsIn
 from ...net.deferreds import asDeferred
-from ...net.transports import ClosingAtStop, OpenConnections, endSending, sender
+from ...net.transports import ClosingAtStop, OpenConnections, endSending
 from ...net.turns import LazyTimer, ReadsInTurn
 from ...operations import Incidents
 from ..websocket import Route, WebSocketResource, WebSocketTransport, routeTo
@@ -262,7 +262,6 @@ class StompProtocol(Protocol):
             *(ownerKey("", self._remote), transport, self.pauseProducing, self.resumeProducing)
         )
         transport.registerProducer(self._unsent, True)
-        self._send = sender(transport, self._unsent.written)
         self._address: str = getattr(peer, "host", "")
         if not access.isOpen:
             turns, network = access.turns, networkOf(self._address)
@@ -356,7 +355,7 @@ class StompProtocol(Protocol):
         if data is None:
             self._perform(self._session.deliver(number, batch, now))
         else:
-            self._send(data)
+            self._unsent.send(data)
 
     def subscriptionEnded(self, number: int, error: BrokerError) -> None:
         """A subscription has ended."""
@@ -463,7 +462,7 @@ class StompProtocol(Protocol):
     def _write(self, effect: Write) -> None:
         if self._isStalled:
             self._unread += len(effect.data)
-        self._send(effect.data)
+        self._unsent.send(effect.data)
 
     @property
     def _principal(self) -> Principal:

@@ -277,7 +277,7 @@ class BatchTests(BatchTestCase):
         def fail(data: bytes) -> None:
             raise ZeroDivisionError()
 
-        second.channel._send = fail
+        self.patch(second.transport, "write", fail)
         self.endTurn()
         self.assertEqual([len(each.answers()) for each in (first, second, third)], [1, 0, 1])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -117,11 +117,12 @@ class CostTests(SynchronousTestCase):
         self.client.rest("open?topic=t")
         self.connection = self.client.connect()
         self.writes: list[int] = []
-        self.connection.channel._send = self.note
+        self.write = self.connection.transport.write
+        self.patch(self.connection.transport, "write", self.note)
 
     def note(self, data: bytes) -> None:
         self.writes.append(len(data))
-        self.connection.transport.write(data)
+        self.write(data)
 
     def test_pipelinedAnswersAreOneWrite(self) -> None:
         self.connection.send(requestBytes("GET", f"{BASE}/rest/exist?topic=t") * 10)

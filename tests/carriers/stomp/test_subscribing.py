@@ -277,7 +277,7 @@ class MessageTests(SynchronousTestCase):
         """A batch is one write."""
         _, made = self.subscribe()
         writes: list[bytes] = []
-        self.patch(self.client.protocol, "_send", writes.append)
+        self.patch(self.client.transport, "write", writes.append)
         made.publish(*(event(number) for number in range(1, 100)))
         self.assertEqual(len(writes), 1)
         self.assertEqual(writes[0].count(b"MESSAGE\n"), 99)

@@ -12,6 +12,7 @@ import stat
 import typing
 from collections.abc import Callable, Coroutine
 from errno import EAGAIN
+from functools import partial
 from inspect import iscoroutine
 from pathlib import Path
 from socket import AF_UNIX, SOCK_STREAM, socket
@@ -33,7 +34,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ....net.deferreds import asDeferred
-from ....net.transports import sender
+from ....net.transports import isDirect, sendNow
 from ....proofs.cometbft.wire import (
     DELIMITED,
     WireMalformed,
@@ -535,7 +536,8 @@ class AbciConnection(Protocol):
         """See C{IProtocol}."""
         self._transport.bufferSize = READ_SIZE
         self._transport.registerProducer(self, True)
-        self._write = sender(self._transport)
+        transport = self._transport
+        self._write = partial(sendNow, transport) if isDirect(transport) else transport.write
         self._server.opened(self)
 
     def dataReceived(self, data: bytes) -> None:
