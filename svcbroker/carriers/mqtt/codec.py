@@ -627,9 +627,11 @@ class Decoder:
         @param limit: the reading stops where so many packets were read, or some more:
             L{_MAX_RUN} at the most. What is left is for the next call.
         @return: complete packets, consecutive PUBLISH, PUBACK and PUBREL packets as L{Publishes},
-            L{Pubacks} and L{Pubrels}. Where L{error} is set, those before the error.
+            L{Pubacks} and L{Pubrels}; a PUBLISH that follows no other, and is the last, as it is.
+            Where L{error} is set, those before the error.
         """
-        data, packets, start = self._data, list[Arrival](), self._position
+        data, start = self._data, self._position
+        packets: list[Arrival] = []
         if self.error is None and data:
             try:
                 self._position, isWhole = self._readAll(data, self._position, packets, limit)
@@ -688,6 +690,9 @@ class Decoder:
                 return position, False
             if first >> 4 == _PUBLISH and self.version:
                 publish = self._publish(data, first, start, stop)
+                if stop == end and not runs:
+                    append(publish)
+                    return stop, True
                 run = PublishRun(publish, [publish.packetId], [publish.payload])
                 if not runs:
                     append(Publishes(runs))

@@ -41,7 +41,9 @@ from .packets import (
     Puback,
     Pubacks,
     Pubcomp,
+    Publish,
     Publishes,
+    PublishRun,
     Pubrec,
     Pubrel,
     Pubrels,
@@ -354,6 +356,11 @@ class MqttConnection:
             )
         return self._receiving
 
+    def _publishOne(self, packet: Publish) -> None:
+        receiving = self._receiving or self._publishes
+        if receiving.unanswered >= FEW or not receiving.publishOne(packet):
+            self._publish(Publishes([PublishRun(packet, [packet.packetId], [packet.payload])]))
+
     def _publish(self, packets: Publishes) -> None:
         receiving = self._receiving or self._publishes
         events = receiving.unanswered + packets.count
@@ -414,8 +421,8 @@ class MqttConnection:
         self._send(granted.suback(packet, self._handshake))
         for each in granted.opened:
             await subscriber.pace()
-            if self._hasEnded:
-                return
+            if self._subscriber is not subscriber:
+                return  # The connection has ended.
             subscriber.begin(each)
         self._dropSubscriber()
 
@@ -568,6 +575,7 @@ _FIRST: Final[Mapping[type, _Find]] = {Connect: attrgetter("_connect")}
 """The handler of the packet that comes before there is a session."""
 
 _HANDLERS: Final[Mapping[type, _Find]] = {
+    Publish: attrgetter("_publishOne"),
     Publishes: attrgetter("_publish"),
     Puback: attrgetter("_delivery.puback"),
     Pubacks: attrgetter("_delivery.pubacks"),

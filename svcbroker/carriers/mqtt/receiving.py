@@ -21,7 +21,7 @@ from ...interfaces import Action
 from ...net.budgets import ByteCount
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, policyOf
-from .fields import MqttError, ReasonCode, publishReason
+from .fields import NO_PROPERTIES, MqttError, ReasonCode, publishReason
 from .handshake import Handshake
 from .messages import TopicAliases, publicationsOf
 from .mqttsession import Session
@@ -174,6 +174,32 @@ class Receiving:
     def delay(self) -> float:
         """The seconds that messages wait for room, at least."""
         return max(_RECHECK, self._session.principal.usage.delay())
+
+    def publishOne(self, packet: Publish) -> bool:
+        """
+        Publish a message that has come alone, where that takes nothing but an answer. Hot path:
+        most clients have one under way.
+
+        @return: C{False} where nothing was done, and L{publish} has to be called.
+        """
+        session = self._session
+        principal, isMqtt5 = session.principal, self._version == MQTT_5
+        if (
+            packet.qos != 1
+            or packet.retain
+            or packet.properties is not NO_PROPERTIES
+            or (isMqtt5 and not (packet.topic and self._quota))
+            or session.hasNoLocal
+            or principal.usage.limitsPublishes
+            or self._unsubmitted
+        ):
+            return False
+        self._quota -= 1
+        payload = packet.payload
+        made = publicationsOf(packet, (payload,), session.group, self._now)
+        run = PendingPublishes([1], [packet.packetId], [*made], size=len(payload))
+        self._add(run)
+        return True
 
     def publish(self, arrived: Publishes) -> None:
         """
