@@ -4,8 +4,6 @@ Tests for erasing events by their age.
 
 from __future__ import annotations
 
-from itertools import count
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -23,8 +21,7 @@ from svcbroker.broker.retention import (
     retentionGroup,
 )
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.interfaces import LedgerContext, Submission
-from svcbroker.ledgers.memory import MemoryLedger
+from svcbroker.interfaces import Submission
 from svcbroker.model import (
     AddHold,
     CloseTopic,
@@ -34,6 +31,7 @@ from svcbroker.model import (
     ReleaseHold,
     Request,
 )
+from svcbroker.testing._fixtures import memoryLedger
 from tests.carriers.mqtt.support import MetadataFile
 
 HOUR = 3600
@@ -47,19 +45,7 @@ class RetentionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.clock.advance(1_000_000)
-        numbers = count()
-        self.ledger = MemoryLedger(
-            LedgerContext(
-                group="1",
-                directory=Path("unused"),
-                reactor=self.clock,
-                now=self.clock.seconds,
-                entropy=lambda n: next(numbers).to_bytes(n + 8, "big")[8:],
-                runInThread=maybeDeferred,
-                maxContent=1024,
-            )
-        )
-        self.successResultOf(self.ledger.start())
+        self.ledger = memoryLedger(self.clock, maxContent=1024)
         self.metadata = MetadataStore(MetadataFile(), self.clock, maybeDeferred)
         self.erasures: list[EraseEvents] = []
         submitMany = self.ledger.submitMany

@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.threads import deferToThread
 
-from tests.functional.daemon import DaemonTestCase
+from tests.functional.daemon import Daemon, DaemonTestCase
 from tests.needed import needPackage
 from tests.waiting import TIMEOUT
 
@@ -43,13 +43,18 @@ class HttpxSseTests(DaemonTestCase):
                     break
         return found
 
-    async def test_eventsCarryTheirIds(self) -> None:
+    async def published(self) -> tuple[Daemon, list[str]]:
+        """A daemon, and the ids of three events that it has."""
         daemon = await self.start()
         await daemon.call("/rest/open", topic="t")
         ids = []
         for number in range(3):
             sent = await daemon.call("/rest/publish", topic="t", content=str(number))
             ids.append(sent["eventId"])
+        return daemon, ids
+
+    async def test_eventsCarryTheirIds(self) -> None:
+        daemon, ids = await self.published()
         url = f"{daemon.base}/rest/follow?topic=t&from=OFFSET_FIRST"
         found = await deferToThread(self.read, url, 4)
         self.assertEqual([each for each in found if each[1]][:3], [(each, each) for each in ids])
@@ -57,12 +62,7 @@ class HttpxSseTests(DaemonTestCase):
 
     async def test_resumedStreamBeginsWithAnEvent(self) -> None:
         """There is no event without data before it."""
-        daemon = await self.start()
-        await daemon.call("/rest/open", topic="t")
-        ids = []
-        for number in range(3):
-            sent = await daemon.call("/rest/publish", topic="t", content=str(number))
-            ids.append(sent["eventId"])
+        daemon, ids = await self.published()
         url = f"{daemon.base}/rest/follow?topic=t"
         found = await deferToThread(self.read, url, 2, ids[0])
         self.assertEqual(found, [(each, each) for each in ids[1:]])

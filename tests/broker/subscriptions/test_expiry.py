@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal, Usage
 from svcbroker.broker import MetadataStore
-from svcbroker.broker.subscriptions import KeptPositions, Subscriptions, _positions
+from svcbroker.broker.subscriptions import KeptPositions, _positions
 from svcbroker.broker.subscriptions._positions import StoredPosition
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Owner, Position, SubscribeRequest
@@ -49,17 +49,7 @@ class DaysFixture(Fixture):
         self.positions = KeptPositions(self.metadata, self.budgets.subscriptions)
         # The write is due a little later, which is of no concern here.
         self.positions.flush = lambda: succeed(None)  # type: ignore[method-assign]
-        self.subscriptions = Subscriptions(
-            {"1": self.ledger},
-            self.clock,
-            self.clock.seconds,
-            self.entropy,
-            self.positions,
-            maxOwnPositions=self.most,
-            positionExpiry=self.days,
-            budgets=self.budgets,
-        )
-        result(self.subscriptions.start())
+        self.begin(maxOwnPositions=self.most, positionExpiry=self.days)
 
     def kill(self, away: int = 0) -> None:
         """End without a stop, and start again after some days."""

@@ -64,6 +64,17 @@ class ReadingTestCase(SynchronousTestCase):
         page: ReadPage = self.successResultOf(asked)
         return page
 
+    def heightsRead(self) -> list[int]:
+        """The heights of the blocks that are read from now on."""
+        readBlock, heights = self.fixture.ledger.readBlock, list[int]()
+
+        def read(height: int) -> Deferred[Any]:
+            heights.append(height)
+            return readBlock(height)
+
+        self.patch(self.fixture.ledger, "readBlock", read)
+        return heights
+
     def publish(self, count: int, topics: str = "ab") -> list[bytes]:
         """Publish events in blocks of their own; their contents."""
         made = [b"%d" % number for number in range(count)]
@@ -419,13 +430,7 @@ class ReverseTests(ReadingTestCase):
         fixture.publish("b", b"last")
         self.publish(500, "a")
         fixture.restart()
-        readBlock, heights = fixture.ledger.readBlock, list[int]()
-
-        def read(height: int) -> Deferred[Any]:
-            heights.append(height)
-            return readBlock(height)
-
-        self.patch(fixture.ledger, "readBlock", read)
+        heights = self.heightsRead()
         self.assertEqual(contents(self.read("b", isReverse=True)), [b"last", b"first"])
         self.assertEqual(len(heights), 2)
 
@@ -437,13 +442,7 @@ class ReverseTests(ReadingTestCase):
         fixture.publish("c/d", b"last")
         self.publish(500, "a")
         fixture.restart()
-        readBlock, heights = fixture.ledger.readBlock, list[int]()
-
-        def read(height: int) -> Deferred[Any]:
-            heights.append(height)
-            return readBlock(height)
-
-        self.patch(fixture.ledger, "readBlock", read)
+        heights = self.heightsRead()
         for filter, expected in (("c/+", [b"last", b"first"]), ("e/#", [])):
             heights.clear()
             page = self.read(filter, isReverse=True)

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
@@ -33,16 +32,7 @@ from svcbroker.broker.subscriptions import (
 )
 from svcbroker.broker.subscriptions._logsubscription import SUBSCRIPTION_BYTES
 from svcbroker.broker.subscriptions._positions import MemoryPositions, StoredPosition
-from svcbroker.interfaces import (
-    Batch,
-    Identity,
-    ISubscriber,
-    ISubscription,
-    LedgerContext,
-    Quotas,
-    submit,
-)
-from svcbroker.ledgers.memory import MemoryLedger
+from svcbroker.interfaces import Batch, Identity, ISubscriber, ISubscription, Quotas, submit
 from svcbroker.model import (
     Block,
     BlockRecord,
@@ -63,6 +53,7 @@ from svcbroker.model import (
     parseOffset,
 )
 from svcbroker.net.budgets import Budgets
+from svcbroker.testing._fixtures import memoryLedger
 from tests import examples
 from tests.access.support import principalOf
 
@@ -109,25 +100,19 @@ class Fixture:
     def __init__(self) -> None:
         self.clock = Clock()
         self.clock.advance(1000)
-        bytesMade = itertools.count()
-        context = LedgerContext(
-            group="1",
-            directory=Path("unused"),
-            reactor=self.clock,
-            now=self.clock.seconds,
-            entropy=lambda n: next(bytesMade).to_bytes(n + 8, "big")[8:],
-            runInThread=maybeDeferred,
-            maxContent=1024,
-        )
-        self.ledger = MemoryLedger(context)
-        result(self.ledger.start())
+        numbers = itertools.count()
+        self.ledger = memoryLedger(self.clock, maxContent=1024)
         self.positions: KeptPositions = MemoryPositions()
-        self.entropy = context.entropy
+        self.entropy = lambda size: next(numbers).to_bytes(size, "big")
         self.restart()
 
     def restart(self) -> None:
         """Other subscriptions on the same ledger and positions, as after a restart."""
         self.budgets = Budgets.of(self.clock)
+        self.begin()
+
+    def begin(self, **bounds: int) -> None:
+        """Start the subscriptions."""
         self.subscriptions = Subscriptions(
             {"1": self.ledger},
             self.clock,
@@ -135,6 +120,7 @@ class Fixture:
             self.entropy,
             self.positions,
             budgets=self.budgets,
+            **bounds,
         )
         result(self.subscriptions.start())
 

@@ -324,6 +324,10 @@ class Server:
         assert connack.reason == 0, connack
         return client
 
+    def published(self) -> list[bytes]:
+        """The contents of what was submitted."""
+        return [each.content for each in self.ledger.submitted if isinstance(each, PublishEvent)]
+
     def pump(self) -> None:
         """Let everything happen that needs no time but that of the disk."""
         for _ in range(30):

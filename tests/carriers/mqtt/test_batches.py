@@ -40,7 +40,6 @@ from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
 
 from .support import Client, Server
-from .test_publish import published
 
 VERSIONS = (MQTT_311, MQTT_5)
 
@@ -283,7 +282,7 @@ class OneReadTests(SynchronousTestCase):
                 (Puback, 5, done),
             ],
         )
-        self.assertEqual(published(server), [b"hello", b"a", b"b", b"c"])
+        self.assertEqual(server.published(), [b"hello", b"a", b"b", b"c"])
 
     def test_refusalEnds311ConnectionInOrder(self) -> None:
         """
@@ -299,7 +298,7 @@ class OneReadTests(SynchronousTestCase):
             Publish("t", b"c", 1, packetId=3),
         )
         self.assertTrue(client.isClosed)
-        self.assertEqual(published(server), [b"a", b"b", b"will"])
+        self.assertEqual(server.published(), [b"a", b"b", b"will"])
 
     def test_refusedRetainedMessagesMayBeSentAgain(self) -> None:
         """
@@ -314,7 +313,7 @@ class OneReadTests(SynchronousTestCase):
         client = server.connected("c", MQTT_311, cleanStart=False)
         client.send(*(Publish("t", each.payload, 2, packetId=each.packetId) for each in packets))
         self.assertEqual(set(client.take()), {Pubrec(n) for n in (1, 2, 3)})
-        self.assertEqual(published(server), [b"1", b"2", b"3"])
+        self.assertEqual(server.published(), [b"1", b"2", b"3"])
 
     def test_violationEndsConnectionInOrder(self) -> None:
         """A packet that must not come ends the connection after those before it."""
@@ -322,7 +321,7 @@ class OneReadTests(SynchronousTestCase):
         client = server.connected()
         client.send(Publish("t", b"a"), Publish("", b"b"), Publish("t", b"c"))
         self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
-        self.assertEqual(published(server), [b"a"])
+        self.assertEqual(server.published(), [b"a"])
 
     def test_closedTopicIsOpenedAgainOnce(self) -> None:
         """A topic that was closed is opened again once, for all that were on their way to it."""
@@ -339,7 +338,7 @@ class OneReadTests(SynchronousTestCase):
         server.ledger.isHolding = False
         server.ledger.release()
         self.assertEqual(client.take(), [Puback(n) for n in range(1, 7)])
-        self.assertEqual(published(server), [b"%d" % n for n in (1, 2, 3, 4, 5, 6, 2, 4, 6)])
+        self.assertEqual(server.published(), [b"%d" % n for n in (1, 2, 3, 4, 5, 6, 2, 4, 6)])
         opened = [each for each in server.ledger.submitted if isinstance(each, OpenTopic)]
         self.assertEqual(opened, [OpenTopic(topic="t")])
 
@@ -360,7 +359,7 @@ class OneReadTests(SynchronousTestCase):
             again = Publish("t", b"x", 2, dup=True, packetId=9)
             client.send(first, again, Publish("t", b"y", 1, packetId=1))
             self.assertEqual(set(client.take()), {Pubrec(9), Puback(1)})
-            self.assertEqual(published(server), [b"hello", b"x", b"y"])
+            self.assertEqual(server.published(), [b"hello", b"x", b"y"])
 
     def test_exchangesOfOneReadAreCompleted(self) -> None:
         """PUBRELs that arrive together are answered one by one, unknown ones in MQTT 5 as such."""
@@ -387,7 +386,7 @@ class OneReadTests(SynchronousTestCase):
         client.send(*(Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 6)))
         self.assertEqual(client.reasonOfEnd(), ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
         server.ledger.release()
-        self.assertEqual(published(server), [b"1", b"2", b"3"])
+        self.assertEqual(server.published(), [b"1", b"2", b"3"])
 
 
 class TemplateTests(SynchronousTestCase):

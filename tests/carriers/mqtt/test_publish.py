@@ -23,16 +23,11 @@ from svcbroker.carriers.mqtt.packets import (
 )
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import submit
-from svcbroker.model import CloseTopic, OpenTopic, PublishEvent
+from svcbroker.model import CloseTopic, OpenTopic
 
 from .support import Server
 
 VERSIONS = (MQTT_311, MQTT_5)
-
-
-def published(server: Server) -> list[bytes]:
-    """The contents of what was submitted."""
-    return [each.content for each in server.ledger.submitted if isinstance(each, PublishEvent)]
 
 
 class PublishTests(SynchronousTestCase):
@@ -88,7 +83,7 @@ class PublishTests(SynchronousTestCase):
         self.assertEqual(submitted, [5])
         found = [client.take() for client in clients]
         self.assertEqual(found, [[Puback(7)], [Pubrec(7)], [Puback(7)]])
-        self.assertEqual(published(server), [b"0", b"1", b"2"])
+        self.assertEqual(server.published(), [b"0", b"1", b"2"])
 
     def test_pubrecFollowsFinality(self) -> None:
         """PUBREC comes when the event is final; it is not published again before PUBREL."""
@@ -107,10 +102,10 @@ class PublishTests(SynchronousTestCase):
             self.assertEqual(client.take(), [Pubrec(7)])
             client.send(Pubrel(7))
             self.assertEqual(client.take(), [Pubcomp(7)])
-            self.assertEqual(published(server), [b"x"])
+            self.assertEqual(server.published(), [b"x"])
             client.send(first)
             self.assertEqual(client.take(), [Pubrec(7)])
-            self.assertEqual(published(server), [b"x", b"x"])
+            self.assertEqual(server.published(), [b"x", b"x"])
 
     def test_connectionCountsWhatIsPublished(self) -> None:
         """Of all levels of service, refused messages included."""
@@ -132,7 +127,7 @@ class PublishTests(SynchronousTestCase):
         client.publish("t", b"a", 1, packetId=3)
         client.send(Publish("t", b"a", 1, dup=True, packetId=3))
         self.assertEqual(client.take(), [Puback(3)])
-        self.assertEqual(published(server), [b"a", b"a"])
+        self.assertEqual(server.published(), [b"a", b"a"])
 
     def test_blockIsAcknowledgedInOneWrite(self) -> None:
         """Acknowledgements of one block leave in one write."""
@@ -176,7 +171,7 @@ class TopicTests(SynchronousTestCase):
         client.publish("t", qos=1)
         opened = [isinstance(each, OpenTopic) for each in server.ledger.submitted]
         self.assertEqual(opened, [True, False, False])
-        self.assertEqual(published(server), [b"hello", b"hello"])
+        self.assertEqual(server.published(), [b"hello", b"hello"])
 
     def test_closedTopicIsOpenedAgain(self) -> None:
         """A topic that somebody has closed is opened again."""
@@ -185,7 +180,7 @@ class TopicTests(SynchronousTestCase):
         client.publish("t", qos=1)
         submit(server.ledger, CloseTopic(topic="t"))
         client.publish("t", b"again", qos=1)
-        self.assertEqual(published(server), [b"hello", b"again"])
+        self.assertEqual(server.published(), [b"hello", b"again"])
 
     def test_topicClosedMeanwhileIsOpenedAgain(self) -> None:
         """A topic that is closed while a publish waits is opened again for it."""
@@ -198,7 +193,7 @@ class TopicTests(SynchronousTestCase):
         server.ledger.isHolding = False
         server.ledger.release()
         self.assertEqual(client.take(), [Puback(1)])
-        self.assertEqual(published(server), [b"hello", b"again", b"again"])
+        self.assertEqual(server.published(), [b"hello", b"again", b"again"])
 
     def test_topicsAreNotOpenedIfForbidden(self) -> None:
         """Where the operator does not want it, nothing is opened."""
@@ -240,7 +235,7 @@ class RefusalTests(SynchronousTestCase):
             self.assertTrue(old.isClosed)
             server.ledger.error = None
             new.publish("t", b"x", 2, packetId=2)
-            self.assertEqual(published(server), [b"x"])
+            self.assertEqual(server.published(), [b"x"])
 
     def test_refusalsDoNotOvertakeAcknowledgements(self) -> None:
         """Those of messages in earlier reads."""
@@ -332,4 +327,4 @@ class FlowTests(SynchronousTestCase):
         client = server.connected(cleanStart=False, expiry=100)
         client.send(Publish("t", b"x", 2, dup=True, packetId=7))
         self.assertEqual(client.take(), [Pubrec(7)])
-        self.assertEqual(published(server), [b"x", b"y"])
+        self.assertEqual(server.published(), [b"x", b"y"])

@@ -47,11 +47,6 @@ from .support import Client, MetadataFile, Server
 VERSIONS = (MQTT_311, MQTT_5)
 
 
-def published(server: Server) -> list[bytes]:
-    """The contents of what was submitted."""
-    return [each.content for each in server.ledger.submitted if isinstance(each, PublishEvent)]
-
-
 class RetainedTests(SynchronousTestCase):
     """
     Retained messages.
@@ -410,9 +405,9 @@ class WillTests(SynchronousTestCase):
         server.connected("b", will=delayed)
         server.wait(1)
         server = server.restarted()
-        self.assertEqual(len(published(server)), 1)
+        self.assertEqual(len(server.published()), 1)
         server.wait(6)
-        self.assertEqual(len(published(server)), 2)
+        self.assertEqual(len(server.published()), 2)
 
     def test_willIsPublishedAfterCrash(self) -> None:
         """A client that was connected when the broker broke down is gone when it is back."""

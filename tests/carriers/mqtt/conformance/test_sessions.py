@@ -24,6 +24,16 @@ class SessionTests(MqttTestCase):
         self.assertTrue(client.connack.sessionPresent)
         return client
 
+    def receivedBefore(self, packetId: int) -> MqttClient:
+        """A subscriber, while a session that ends after PUBREC publishes with QoS 2."""
+        watcher = self.client()
+        watcher.subscribe(self.topic("a"))
+        client = self.persistent("s")
+        client.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=packetId))
+        client.expect(PUBREC)
+        client.close()
+        return watcher
+
     def publish(self, *messages: tuple[bytes, int]) -> None:
         """Publish to the topic of L{offline}, and wait for the acknowledgements."""
         publisher = self.client()
@@ -201,12 +211,7 @@ class SessionTests(MqttTestCase):
 
     def test_receivedQos2IsRemembered(self) -> None:
         """[MQTT-4.3.3-2] QoS 2 from a client: once, also when it is sent again later."""
-        watcher = self.client()
-        watcher.subscribe(self.topic("a"))
-        client = self.persistent("s")
-        client.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=7))
-        client.expect(PUBREC)
-        client.close()
+        watcher = self.receivedBefore(7)
         client = self.persistent("s")
         client.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=7, dup=True))
         self.assertEqual(client.expect(PUBREC).packetId, 7)
@@ -217,12 +222,7 @@ class SessionTests(MqttTestCase):
 
     def test_pubrelMayFollowLater(self) -> None:
         """[MQTT-4.4.0-1] A client that had its PUBREC goes on with PUBREL."""
-        watcher = self.client()
-        watcher.subscribe(self.topic("a"))
-        client = self.persistent("s")
-        client.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=9))
-        client.expect(PUBREC)
-        client.close()
+        watcher = self.receivedBefore(9)
         client = self.persistent("s")
         client.send(ack(PUBREL, 9))
         done = client.expect(PUBCOMP)
@@ -232,12 +232,7 @@ class SessionTests(MqttTestCase):
 
     def test_cleanStartForgetsReceivedIds(self) -> None:
         """[MQTT-3.1.2-6] The ids that were received belong to the session, and end with it."""
-        watcher = self.client()
-        watcher.subscribe(self.topic("a"))
-        client = self.persistent("s")
-        client.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=7))
-        client.expect(PUBREC)
-        client.close()
+        watcher = self.receivedBefore(7)
         client = self.client("s", clean=True)
         client.send(publish(self.version, self.topic("a"), b"2", qos=2, packetId=7))
         client.expect(PUBREC)
