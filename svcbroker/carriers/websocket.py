@@ -34,7 +34,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
-from ..net.budgets import ByteCount, Lane
+from ..net.budgets import FEW, LARGE, ByteCount, Lane
 from ..net.transports import endSending
 from .http.connection import BrokerRequest
 from .http.logins import Credentials
@@ -95,6 +95,8 @@ class WebSocketWire:
         self._counted = counted
         # The bytes that have arrived since all was read.
         self._unread = 0
+        # The events that were handled since then.
+        self._handled = 0
         self._waitsForTurn = False
         self._isReadingPaused = False
         self._isHandling = False
@@ -146,7 +148,7 @@ class WebSocketWire:
         if ping is not None and not self._isStalled and self._isOpen:
             self._transport.write(self._connection.send(ping.response()))
         if self._isAllRead:
-            self._unread = 0
+            self._unread = self._handled = 0
         if self._unread != self._counted.size and not self._counted.set(self._unread):
             self._refuse()
         self._tellEnd()
@@ -190,11 +192,14 @@ class WebSocketWire:
         """
         events = self._connection.events()
         while not (self._isReadingPaused and self._isOpen):
-            if not self._lane.begin(isWrite=True):
+            # One of many frames is not told from the publishes among them.
+            published = 1 if self._handled < FEW else LARGE + 1
+            if not self._lane.begin(isWrite=True, events=published):
                 self._waitsForTurn = True
                 self._transport.pauseProducing()
-                self._lane.wait(self._readOn, isWrite=True)
+                self._lane.wait(self._readOn, isWrite=True, events=published)
                 break
+            self._handled += 1
             event = next(events, None)
             if event is None:
                 self._isAllRead = True

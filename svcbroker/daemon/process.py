@@ -36,6 +36,16 @@ EVENTS_AT_ONCE: Final = 64
 FEW_EVENTS: Final = 8
 """So few of them end a turn by the time alone: to ask for the processor time takes 3 µs."""
 
+EVENTS_OF_A_ROUND: Final = 1024
+"""The number of them that are looked at together after a turn that had no time for all."""
+
+LONG: Final = 0.0005
+"""A connection that took more seconds than this is passed over where there is not much time."""
+
+READING_LONG: Final = 0.003
+"""The processor time after which such connections wait for the next turn of the reactor while
+others publish a few events, in seconds."""
+
 READING: Final = 0.01
 """The processor time for which connections are read from and written to in one turn of the reactor,
 in seconds. The longest single event comes on top: that a client has left may end a thousand
@@ -47,8 +57,9 @@ def pollWithoutContext(reactor: Any, worked: Callable[[], float] = time.thread_t
     Have Twisted's epoll reactor call what reads and writes directly, and give it C{callAfterReads},
     which L{EndOfTurn<svcbroker.net.turns.EndOfTurn>} uses. For
     L{WorkBudget<svcbroker.net.budgets.WorkBudget>} it has the number of its turns so far, C{turns},
-    and C{isBehind}: whether these had no time to read from all connections. Any other reactor stays
-    as it is, and so does one of a Twisted that has other private attributes.
+    and C{isBehind}: whether these had no time to read from all connections; it asks C{isShared}, of
+    which that is the owner, whether some publish a few events. Any other reactor stays as it is,
+    and so does one of a Twisted that has other private attributes.
 
     Twisted makes a context of its old log for each read and each write, in which nothing here logs.
     This takes 2 µs: more than to receive a request, and to find its connection.
@@ -65,6 +76,7 @@ def pollWithoutContext(reactor: Any, worked: Callable[[], float] = time.thread_t
             reactor.callAfterReads = polling.add  # type: ignore[attr-defined]
             reactor.turns = 0  # type: ignore[attr-defined]
             reactor.isBehind = False  # type: ignore[attr-defined]
+            reactor.isShared = lambda: False  # type: ignore[attr-defined]
 
 
 class _Polling:
@@ -80,8 +92,13 @@ class _Polling:
         self._reactor = reactor
         self._worked = worked
         self._calls: list[Callable[[], object]] = []
-        # The connections that were handled while there was no time for all.
+        # The connections that were handled while there was no time for all, and whether there was
+        # none for those that do not take long either.
         self._served: set[int] = set()
+        self._isBehind = False
+        # Those that took long the last time; those of them that were passed over in this turn.
+        self._long: set[int] = set()
+        self._passed: set[int] = set()
 
     def add(self, call: Callable[[], object]) -> None:
         """
@@ -97,10 +114,12 @@ class _Polling:
         @param timeout: how long to wait at the most, in seconds; C{None} for ever.
         """
         poll, seconds = self._reactor._poller.poll, self._reactor.seconds
-        ready = poll(0 if self._calls else -1 if timeout is None else timeout, EVENTS_AT_ONCE)
+        count = EVENTS_OF_A_ROUND if self._served else EVENTS_AT_ONCE
+        ready = poll(0 if self._calls else -1 if timeout is None else timeout, count)
         self._reactor.turns += 1
         self._begun = seconds()
         self._workedBefore = self._worked() if len(ready) > FEW_EVENTS else float("-inf")
+        self._passed.clear()
         isRound = False
         if self._served:
             # Those that there was no time for come first.
@@ -108,11 +127,14 @@ class _Polling:
             isRound = not ready or ready[0][0] in self._served
             if isRound:
                 self._served.clear()
-        self._reactor.isBehind = bool(self._served)
+                self._isBehind = False
+        self._reactor.isBehind = self._isBehind
         while ready and self._handle(ready) and len(ready) == EVENTS_AT_ONCE:
             # The kernel gives those first that it has not given before.
             ready = poll(0, EVENTS_AT_ONCE)
-        self._reactor.isBehind = bool(self._served) and not isRound
+            if self._passed.issuperset(number for number, _ in ready):
+                break
+        self._reactor.isBehind = self._isBehind and not isRound
         if self._calls:
             calls, self._calls = self._calls, []
             for call in calls:
@@ -121,15 +143,22 @@ class _Polling:
                 except Exception:
                     _log.failure("A call after reads failed")
 
-    def _hasTime(self) -> bool:
+    def _hasTime(self, now: float) -> bool:
         """Whether this turn may handle another event. A clock may be set back."""
-        now = self._reactor.seconds()
         if self._begun <= now < self._begun + READING:
             return True
         left = self._workedBefore + READING - self._worked()
         # The processor was used by others meanwhile: not before so much more time it is used up.
         self._begun = now + left - READING
         return left > 0
+
+    def _isTooLong(self, now: float) -> bool:
+        """Whether this turn has no time for what takes long, since others publish a few events."""
+        return (
+            now - self._begun >= READING_LONG
+            and self._reactor.isShared()
+            and self._worked() - self._workedBefore >= READING_LONG
+        )
 
     def _handle(self, ready: Sequence[tuple[int, int]]) -> bool:
         """
@@ -138,17 +167,28 @@ class _Polling:
         @return: whether there is time for more.
         """
         selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
+        long, since = self._long, self._begun
         for place, (number, event) in enumerate(ready, 1):
             selectable = selectables.get(number)
             # Otherwise it was closed by what was called before.
-            if selectable is not None:
-                try:
-                    handle(selectable, number, event)
-                except Exception:
-                    _log.failure("A connection failed")
-                if not self._hasTime():
-                    self._served.update(each for each, _ in ready[:place])
-                    return False
+            if selectable is None:
+                continue
+            if number in long and self._isTooLong(since):
+                self._passed.add(number)
+                continue
+            try:
+                handle(selectable, number, event)
+            except Exception:
+                _log.failure("A connection failed")
+            now = self._reactor.seconds()
+            (long.add if now - since > LONG else long.discard)(number)
+            since = now
+            if not self._hasTime(now):
+                self._served.update(each for each, _ in ready[:place] if each not in self._passed)
+                self._isBehind = True
+                return False
+        if self._passed:
+            self._served.update(each for each, _ in ready if each not in self._passed)
         return True
 
 

@@ -29,6 +29,10 @@ FIRST_WRITES_A_TURN: Final = 0.02
 """The same before the first small publish of a connection in that turn waits: where many clients
 have one under way each, one turn has them all, and so has one block."""
 
+MANY_BESIDE_FEW: Final = 0.003
+"""The time that publishes of many events and all other requests take of it, before the former wait
+while others publish a few."""
+
 READS_A_TURN: Final = 0.016
 """The same for all other requests that have waited, where no events are published."""
 
@@ -71,7 +75,8 @@ BYTE: Final = 3e-8
 """About how long it takes to read a byte of a request, in seconds."""
 
 QUANTUM: Final = 0.001
-"""A connection goes on where others wait until it has used so much more time, in seconds."""
+"""A connection goes on where others wait until it has used so much more time, in seconds. One whose
+last unit took longer is taken to publish many events with the next one."""
 
 MAX_INPUT: Final = 128 * 1024 * 1024
 """The bytes of incomplete requests, frames and packets, likewise."""
@@ -230,6 +235,7 @@ class WorkBudget:
     @ivar seconds: what tells the time.
     @ivar turn: the turn that is counted.
     @ivar used: the time that reads, and that publishes have used of it.
+    @ivar usedByMany: the part of that of publishes which is of many events.
     @ivar queues: what waits, by its kind: how much its lane had used, with what it waits for, a
         number, and the rest.
     @ivar floor: the least that a lane that begins to wait is taken to have used.
@@ -250,16 +256,20 @@ class WorkBudget:
 
     def __init__(self, clock: IReactorTime) -> None:
         """
-        @param clock: the reactor. The daemon's counts its turns (C{turns}), and tells whether they
-            have not read from all connections yet that were readable (C{isBehind}); for any other
-            one, a turn with work takes a delayed call.
+        @param clock: the reactor. The daemon's counts its turns (C{turns}), tells whether they
+            have not read from all connections yet that were readable (C{isBehind}), and is given
+            L{isShared} to ask; for any other one, a turn with work takes a delayed call.
         """
         self._reactor = clock
-        self.clock: Any = clock if hasattr(clock, "turns") else self
+        counting: Any = clock if hasattr(clock, "turns") else None
+        self.clock: Any = counting or self
+        if counting is not None:
+            counting.isShared = self.isShared
         self.seconds = clock.seconds
         self.pending = self._many = 0
         self.turn = 0
         self.used = [0.0, 0.0]
+        self.usedByMany = 0.0
         self.queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
         self._sequence = 0
         # Nobody has used less, as far as waiting goes; and the most that any lane has used.
@@ -313,6 +323,10 @@ class WorkBudget:
             self._call.cancel()
             self._call = None
 
+    def isShared(self) -> bool:
+        """Whether some have published a few events a moment ago."""
+        return self.seconds() - self._fewAt < PUBLISHING
+
     def submitted(self, count: int) -> None:
         """Count events that a ledger has been given together."""
         self.pending += count
@@ -341,7 +355,7 @@ class WorkBudget:
     def beginTurn(self, turn: int, now: float) -> None:
         """Count the time of another turn. Called by L{Lane.begin}."""
         self._pauseReads(now)
-        self.turn, self.used, self.current = turn, [0.0, 0.0], None
+        self.turn, self.used, self.usedByMany, self.current = turn, [0.0, 0.0], 0.0, None
         if not any(self.queues):
             # Time that was used while no work waited counts against no connection.
             self.floor = self.most
@@ -373,9 +387,12 @@ class WorkBudget:
         spent = now - self.since
         if spent > 0:
             lane.used += spent
+            lane.isLong = spent > QUANTUM
             if lane.used > self.most:
                 self.most = lane.used
             self.used[self.isUrgent] += spent
+            if self.events > FEW and self.isUrgent:
+                self.usedByMany += spent
             if self.clock is self:
                 self.schedule()
 
@@ -385,7 +402,7 @@ class WorkBudget:
         # Nobody saves up time by being idle.
         waiter.start = lane.used = max(lane.used, self.floor)
         self._sequence += 1
-        waiter.events = events
+        waiter.events = events = waiter.lane.eventsOf(events)
         entry = (lane.used + size * BYTE, self._sequence, waiter)
         kind = _kindOf(isWrite, events)
         heappush(self.queues[kind], entry)
@@ -400,7 +417,7 @@ class WorkBudget:
 
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
-        if self.seconds() - self._fewAt >= PUBLISHING:
+        if not self.isShared():
             return self.pending < CROWD
         if events > LARGE and self._isTurnOfFew and self.pending > self._many:
             return False
@@ -413,10 +430,10 @@ class WorkBudget:
 
     def _limit(self, now: float) -> float:
         """The time that reads have of this turn."""
+        if now - self._fewAt < PUBLISHING or (self.pending and self.isServing):
+            return READS_WHILE_PUBLISHING
         if not self.isServing:
             return READS_AT_ONCE
-        if self.pending:
-            return READS_WHILE_PUBLISHING
         if self.clock.isBehind or now - self.publishedAt < PUBLISHING:
             return READS_AT_ONCE
         return READS_A_TURN
@@ -466,7 +483,7 @@ class WorkBudget:
         self._call = None
         self._isPausing = False
         self._pauseReads(self.seconds())
-        self.used = [0.0, 0.0]
+        self.used, self.usedByMany = [0.0, 0.0], 0.0
         if self.clock is self:
             self.turns += 1
         self.turn = self.clock.turns + (self.clock is not self)
@@ -497,7 +514,11 @@ class WorkBudget:
 
         @param isFirst: whether it is the first of its connection in this turn.
         """
-        if not self._isUrgent(kind, events, now):
+        isUrgent = self._isUrgent(kind, events, now)
+        if kind == _MANY and now - self._fewAt < PUBLISHING:
+            mayBegin = self.used[False] + self.usedByMany < MANY_BESIDE_FEW
+            return mayBegin and (isUrgent or not self._pause(now))
+        if not isUrgent:
             return not self._pause(now) and self.used[False] < self._limit(now)
         limit = FIRST_WRITES_A_TURN if isFirst and kind == _WRITE else WRITES_A_TURN
         return self.used[True] < limit
@@ -532,15 +553,17 @@ class Lane:
 
     @ivar used: how much time it has used, in seconds, as the budget counts.
     @ivar lastTurn: the turn in which it has begun its last unit.
+    @ivar isLong: whether that took longer than a L{QUANTUM}.
     """
 
-    __slots__ = ("_budget", "_waiter", "lastTurn", "used")
+    __slots__ = ("_budget", "_waiter", "isLong", "lastTurn", "used")
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
         self._waiter: Waiter | None = None
         self.used = 0.0
         self.lastTurn = -1
+        self.isLong = False
 
     def begin(self, isWrite: bool, events: int = 1) -> bool:
         """
@@ -559,6 +582,8 @@ class Lane:
         elif budget.current is not None:
             budget.charge(now)
         if isWrite:
+            if self.isLong:
+                events = self.eventsOf(events)
             budget.publishedAt = now
             isFree = events <= FEW and not budget.queues[_WRITE] and budget.used[1] < WRITES_A_TURN
         else:
@@ -584,11 +609,20 @@ class Lane:
             spent = budget.seconds() - budget.since
             if spent > 0:
                 self.used += spent
+                self.isLong = spent > QUANTUM
                 if self.used > budget.most:
                     budget.most = self.used
                 budget.used[budget.isUrgent] += spent
+                if budget.events > FEW and budget.isUrgent:
+                    budget.usedByMany += spent
                 if budget.clock is budget:
                     budget.schedule()
+
+    def eventsOf(self, events: int) -> int:
+        """
+        The number of events that the next unit is taken to publish, given what is known of it.
+        """
+        return max(events, FEW + 1) if self.isLong else events
 
     def do(self, call: Callable[[], object], isWrite: bool) -> None:
         """Do a unit of work in this turn where it has time for it, or else in a later one."""

@@ -26,7 +26,7 @@ from svcbroker.carriers.websocket import (
     WebSocketTransport,
     WebSocketWire,
 )
-from svcbroker.net.budgets import WRITES_A_TURN
+from svcbroker.net.budgets import FEW, READS_AT_ONCE, WRITES_A_TURN
 from tests.access.support import FakeAuthenticator, account
 from tests.carriers.http.support import BASE, Answer, Client, Connection, requestBytes
 from tests.carriers.stomp.support import Received, Server, event, frame, readFrames
@@ -329,6 +329,21 @@ class StreamTests(SynchronousTestCase):
         for _ in range(7):
             wire.resumeReading()
         self.assertEqual(taken, [b"%d" % n for n in range(100)])
+
+    def test_manyMessagesWaitWithReads(self) -> None:
+        """Thousands may be pings, which do not come before the publishes of others."""
+        wire, taken, socket = self.makeWire()
+        work = wire._lane._budget
+        work.submitted(1)
+        other = work.lane()
+        other.begin(isWrite=False)
+        wire._reactor.rightNow += READS_AT_ONCE
+        other.end()
+        wire.dataReceived(socket.send(BytesMessage(b"x")))
+        self.assertEqual(len(taken), 1)
+        wire.dataReceived(b"".join(socket.send(Ping(b"")) for _ in range(100)))
+        self.assertTrue(wire._waitsForTurn)
+        self.assertEqual(wire._handled, FEW)
 
     def test_messagesThatWaitAreCounted(self) -> None:
         """Until they are read; where there is no room for them, the WebSocket is closed."""

@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 from twisted.python.log import ILogContext
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon.process import EVENTS_AT_ONCE, READING, pollWithoutContext
+from svcbroker.daemon import process
+from svcbroker.daemon.process import EVENTS_AT_ONCE, READING, READING_LONG, pollWithoutContext
 
 
 class Reader(FileDescriptor):
@@ -149,6 +150,43 @@ class PollingTests(SynchronousTestCase):
         for found in (50, 64 + 36):
             self.reactor.doIteration(0)
             self.assertEqual(sum(len(reader.received) for reader, _ in ends), found)
+
+    def test_connectionsThatTakeLongArePassedOverBesidePublishes(self) -> None:
+        """They are read from in turns, and all others in each; while nobody publishes, all are."""
+        now = [0.0]
+        self.patch(self.reactor, "seconds", lambda: now[0])
+        ends = [self.connect() for _ in range(2 * EVENTS_AT_ONCE)]
+        for number, (reader, other) in enumerate(ends):
+            seconds = 0.9 * READING_LONG if number % 8 == 0 and number < 40 else 5e-5
+
+            def doRead(reader: Reader = reader, seconds: float = seconds) -> Any:
+                now[0] += seconds
+                return Reader.doRead(reader)
+
+            reader.doRead = doRead  # type: ignore[method-assign]
+            other.send(b"x" * 10_000)
+
+        def read() -> tuple[list[int], list[int]]:
+            before = [len(reader.received) for reader, _ in ends]
+            self.reactor.doIteration(0)
+            found = [len(reader.received) for reader, _ in ends]
+            times = [one - other for one, other in zip(found, before, strict=True)]
+            long = [each for number, each in enumerate(times) if number % 8 == 0 and number < 40]
+            return long, times[40:]
+
+        isShared = [False]
+        self.reactor.isShared = lambda: isShared[0]  # type: ignore[attr-defined]
+        self.patch(process, "READING", 0.02)
+        self.assertTrue(all(read()[0]))
+        isShared[0] = True
+        total = [0] * 5
+        for _ in range(10):
+            long, others = read()
+            self.assertTrue(all(others))
+            self.assertLessEqual(sum(long), 2)
+            total = [one + each for one, each in zip(total, long, strict=True)]
+        self.assertGreaterEqual(min(total), 1)
+        self.assertLessEqual(max(total) - min(total), 1)
 
     def test_reactorTellsWhetherItIsBehind(self) -> None:
         """Until all that could be read when it began has been read."""

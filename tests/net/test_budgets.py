@@ -22,6 +22,8 @@ from svcbroker.net.budgets import (
     LARGE,
     LOGIN_TIMEOUT,
     LOOK_EVERY,
+    MANY_BESIDE_FEW,
+    PUBLISHING,
     QUANTUM,
     READS_A_TURN,
     READS_AT_ONCE,
@@ -50,9 +52,9 @@ class WorkTestCase(SynchronousTestCase):
         self.work = WorkBudget(self.clock)
         self.done: list[str] = []
 
-    def unit(self, lane: Lane, seconds: float, isWrite: bool = False) -> bool:
+    def unit(self, lane: Lane, seconds: float, isWrite: bool = False, events: int = 1) -> bool:
         """Do a unit of work, if it may be done."""
-        if not lane.begin(isWrite):
+        if not lane.begin(isWrite, events):
             return False
         self.clock.rightNow += seconds
         lane.end()
@@ -187,6 +189,7 @@ class WorkTests(WorkTestCase):
             self.wait(name, self.work.lane(), READS_WHILE_PUBLISHING)
         self.assertEqual([self.turn(), self.turn()], [["a"], ["b"]])
         self.work.settled(1)
+        self.clock.rightNow += PUBLISHING
         for name in "ab":
             self.wait(name, self.work.lane(), READS_WHILE_PUBLISHING)
         self.assertEqual(self.turn(), ["a", "b"])
@@ -272,6 +275,38 @@ class WorkTests(WorkTestCase):
         self.clock.rightNow += READS_AT_ONCE
         self.assertEqual(self.turn(), ["b"])
 
+    def test_manyEventsHaveLessTimeWhileOthersPublishAFew(self) -> None:
+        """With all that is no publish together; and the few find as much time as ever."""
+        for isWrite in (True, False):
+            self.clock.rightNow += PUBLISHING
+            self.clock.turns += 1
+            self.assertFalse(self.work.isShared())
+            seconds = MANY_BESIDE_FEW + READS_WHILE_PUBLISHING
+            self.assertTrue(self.unit(self.work.lane(), seconds, isWrite, FEW + 1))
+            self.assertTrue(self.work.lane().begin(True, FEW + 1))
+            self.work.lane().end()
+            self.work.submitted(1)
+            self.work.settled(1)
+            self.assertTrue(self.work.isShared())
+            self.assertFalse(self.work.lane().begin(True, FEW + 1))
+            self.assertTrue(self.unit(self.work.lane(), 0, isWrite=True))
+        self.assertFalse(self.work.lane().begin(isWrite=False))
+
+    def test_whatFollowsALongUnitIsTakenForMany(self) -> None:
+        """A connection that floods tells what it is with its first read."""
+        lane, other = self.work.lane(), self.work.lane()
+        self.work.submitted(1)
+        for each, seconds in ((lane, 2 * QUANTUM), (other, QUANTUM / 2)):
+            self.assertTrue(self.unit(each, seconds, isWrite=True))
+        self.assertTrue(self.unit(self.work.lane(), 1.5 * MANY_BESIDE_FEW, True, FEW + 1))
+        self.assertFalse(lane.begin(isWrite=True))
+        self.assertTrue(self.unit(other, 0, isWrite=True))
+        self.wait("long", lane, QUANTUM / 2, isWrite=True)
+        self.wait("other", other, isWrite=True)
+        self.assertEqual(self.turn(), ["other", "long"])
+        self.assertTrue(self.unit(self.work.lane(), 1.5 * MANY_BESIDE_FEW, True, FEW + 1))
+        self.assertTrue(self.unit(lane, 0, isWrite=True))
+
     def test_manyEventsWaitUntilAllConnectionsWereReadFrom(self) -> None:
         """Of those that have waited, too: a few of others may be among what was not read."""
         self.clock.isBehind = True
@@ -313,10 +348,10 @@ class WorkTests(WorkTestCase):
         """A client of old is not behind those that have just come."""
         old = self.work.lane()
         for _ in range(100):
-            self.assertTrue(self.unit(old, WRITES_A_TURN, isWrite=True))
+            self.assertTrue(self.unit(old, QUANTUM / 2, isWrite=True))
             self.clock.turns += 1
         new = [self.work.lane() for _ in range(3)]
-        self.assertTrue(self.unit(new[0], FIRST_WRITES_A_TURN, isWrite=True))
+        self.assertTrue(self.unit(new[0], QUANTUM / 2, isWrite=True))
         for number, lane in enumerate(new):
             self.wait(str(number), lane, FIRST_WRITES_A_TURN, isWrite=True, size=1)
         self.wait("old", old, FIRST_WRITES_A_TURN, isWrite=True)

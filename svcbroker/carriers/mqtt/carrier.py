@@ -169,11 +169,15 @@ class Link:
             return
         if self._early is not None and not self._early.mayHandle(data):
             return
-        isWrite = len(data) <= SMALL or self.connection.mayPublish(data)
+        connection = self.connection
+        # A client that connects is no publisher yet.
+        isWrite = connection.session is not None and (
+            len(data) <= SMALL or connection.mayPublish(data)
+        )
         if not self._mayHandle(data, isWrite, eventsIn(len(data))):
             return
         try:
-            self.connection.receive(data)
+            connection.receive(data)
         except Exception:
             self._log.failure("A connection has failed")
             self.abort()

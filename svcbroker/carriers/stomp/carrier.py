@@ -33,7 +33,7 @@ from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
-from ...net.budgets import FEW, Stranger, eventsIn
+from ...net.budgets import FEW, LARGE, Stranger, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.transports import ClosingAtStop, OpenConnections, endSending
 from ...net.turns import LazyTimer, ReadsInTurn
@@ -652,7 +652,8 @@ class StompProtocol(Protocol):
 
 
 _LONG: Final[dict[type[Any], Callable[[Any], int]]] = {
-    Proceed: lambda effect: 1,
+    # They may be of any kind.
+    Proceed: lambda effect: LARGE + 1,
     PublishEvents: lambda effect: len(effect.publications),
     PublishAll: lambda effect: len(effect.publications),
     OpenSubscription: lambda effect: 1,

@@ -17,6 +17,8 @@ from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
+    Connack,
+    Connect,
     Packet,
     Pingreq,
     Pingresp,
@@ -140,6 +142,19 @@ class HostileTests(SynchronousTestCase):
             self.assertFalse(any(work.queues))
             client.look()
             self.assertEqual(len(client.packets), 0 if isinstance(packet, Publish) else times)
+
+    def test_clientsThatConnectWaitWithReads(self) -> None:
+        """Beside thousands that connect and leave, others publish."""
+        server = Server()
+        work = server.budgets.work
+        work.lane().begin(isWrite=False)
+        work.used[0] = 1.0
+        client = server.client()
+        client.protocol.dataReceived(encode(Connect("a"), MQTT_5))
+        self.assertTrue(any(work.queues))
+        client.look()
+        self.assertEqual(client.packets, [])
+        client.takeOne(Connack)
 
     def test_filtersOfAPacketBeginInTurns(self) -> None:
         """Their retained messages are looked for, which takes time, after SUBACK is sent."""

@@ -12,9 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.stomp.frames import StompSettings
+from svcbroker.carriers.stomp.session import FRAMES_AT_ONCE
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.model import Event, EventId, Execution, Receipt
-from svcbroker.net.budgets import WRITES_A_TURN
+from svcbroker.net.budgets import READS_AT_ONCE, WRITES_A_TURN
 from tests.broker.support import TIMEOUT, makeFixture
 
 from .support import Client, Server, event, frame
@@ -365,6 +366,28 @@ class InputTests(SynchronousTestCase):
             if client.isOpen:
                 client.disconnect()
         self.assertEqual(self.budget.used, 0)
+
+
+class FloodTests(SynchronousTestCase):
+    """Thousands of frames in one read."""
+
+    def test_framesBehindManyWaitWithReads(self) -> None:
+        """They may publish nothing, and do not come before the publishes of others."""
+        server = Server()
+        client = server.connect()
+        work = server.fixture.broker.budgets.work
+        work.submitted(1)
+        work.lane().begin(isWrite=False)
+        work.used[0] = READS_AT_ONCE
+        begins = frame("BEGIN", {"transaction": "1"}) + frame("ABORT", {"transaction": "1"})
+        client.sendBytes(begins * FRAMES_AT_ONCE + frame("BEGIN", {"transaction": "2"}))
+        self.assertFalse(client.transport.isRead)
+        self.assertGreater(client.protocol._session._parser.buffered, 0)
+        work.settled(1)
+        for _ in range(5):
+            server.fixture.clock.advance(1)
+        self.assertTrue(client.transport.isRead)
+        self.assertEqual(client.protocol._session._parser.buffered, 0)
 
 
 class TransactionTests(SynchronousTestCase):
