@@ -206,8 +206,8 @@ def _makeService(settings: ScittSettings, services: Services, thread: Any) -> Sc
         return TreeFile(path, ledger.chain + options.topic.encode())
 
     tree = StatementTree(
-        *(ledger, options.topic, makeFile, services.metadata, services.reactor, thread.run),
-        services.budgets.work,
+        *(ledger, options.topic, makeFile, services.metadata, services.reactor),
+        *(thread.run, thread.runBriefly, services.budgets.work),
     )
     service = ScittService(
         *(options.topic, options.name, settings.policy, ledger, tree),
@@ -227,12 +227,13 @@ def scittBounds(options: ScittOptions, sizing: Sizing) -> Iterator[Bound]:
     room = "svcbroker.carriers.scitt"
     yield Bound(
         name="statements of SCITT",
-        bytes=(8 * 1024 * 1024 + sizing.maxContent + 10_000 * 250) if options.topic else 0,
-        how="statements on their way into the tree, 10,000 whose blocks are late, 1,000 keys, 100 "
-        "roots",
+        bytes=(8 * 1024 * 1024 + sizing.maxContent + 11_000 * 250) if options.topic else 0,
+        how="statements on their way into the tree, 10,000 whose blocks are late, 1,000 whose "
+        "signatures were verified, 1,000 keys, 100 roots",
         holders=[
             *within(f"{room}.statementtree.StatementTree", "_leaves", "documents", "_waiting"),
             *within(f"{room}.scittservice.ScittService", "_registering", "_open", "refused"),
+            "svcbroker.proofs.scitt._registration.Registration._verified",
         ],
     )
 

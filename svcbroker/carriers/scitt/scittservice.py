@@ -171,7 +171,7 @@ class ScittService:
             )
         self._checkReady()
         try:
-            entry = self.tree.registration.check(data, int(self._now() * 1000))
+            entry = self.tree.registration.check(data, int(self._now() * 1000), isAhead=True)
         except StatementRefused as error:
             self.refused[error.title] += 1
             raise
@@ -183,7 +183,7 @@ class ScittService:
             self._publish(principal, entry)
         # Who leaves does not take the statement back.
         await waiting
-        found = await self._receipt(entry.id)
+        found = await self._receipt(entry.id, entry=entry)
         if found is None:
             if not self._isOpen(entry.id):
                 raise StatementRefused("Rejected", "the policy has refused it meanwhile")
@@ -256,19 +256,28 @@ class ScittService:
             found = EntryReceipt(id=id, content=b"", receipt=None)
         return found
 
-    async def _receipt(self, id: bytes, size: int | None = None) -> EntryReceipt | None:
+    async def _receipt(
+        self, id: bytes, size: int | None = None, entry: Entry | None = None
+    ) -> EntryReceipt | None:
+        """
+        See L{receipt}.
+
+        @param entry: the entry, where the caller has it.
+        """
         key, state = await self._key(), self._checkReady()
         if size is not None:
             state, _ = await self._earlier(size, state)
         place = await self.tree.place(id, state.size)
         if place is None:
             return None
-        try:
-            event = await self._ledger.getEvent(EventId.parse(place.event))
-        except (EventErased, EventNotFound):
-            raise LedgerUnavailable("the content of the entry was erased") from None
-        content = event.content
-        statement = SignedStatement.decode(content)
+        if entry is None:
+            try:
+                event = await self._ledger.getEvent(EventId.parse(place.event))
+            except (EventErased, EventNotFound):
+                raise LedgerUnavailable("the content of the entry was erased") from None
+            content, statement = event.content, SignedStatement.decode(event.content)
+        else:
+            content, statement = entry.content, entry.statement
         hashed = leafHash(sha256(content).digest())
         try:
             root = rootOfPath(place.hash, place.number, state.size, place.path)

@@ -40,6 +40,10 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 """The number of bytes of statements after which they are added to the file."""
 
 _BLOCKS: Final = 64
+_FEW: Final = 64
+"""The number of leaves up to which they are added without a thread, where the disk is fast."""
+_TELLING: Final = 0.01
+"""Seconds for which those who wait are told in one turn of the reactor: most sign a receipt."""
 _REMADE: Final = "the tree of the statements is made again: try again"
 
 
@@ -102,12 +106,14 @@ class StatementTree:
         store: MetadataStore | None,
         reactor: IReactorTime,
         run: Callable[..., Deferred[Any]],
+        runBriefly: Callable[..., Deferred[Any]],
         work: WorkBudget,
     ) -> None:
         """
         @param makeFile: makes its file, once the ledger has started.
         @param store: keeps the root that was signed last; C{None} where none is signed.
         @param run: runs a function in the thread of the file.
+        @param runBriefly: the same for what is done at once where the disk is fast.
         @param work: has the time in which the log is read.
         """
         self.registration = Registration()
@@ -126,6 +132,7 @@ class StatementTree:
         self._reactor = reactor
         self._turns = HistoryTurns(reactor, work)
         self._run = run
+        self._runBriefly = runBriefly
         self._committed = 0
         self._seen = 0
         self._taken = 0
@@ -224,7 +231,7 @@ class StatementTree:
         if self._file is None or not self.height:
             raise LedgerUnavailable("the tree of the statements is being made: try again")
         try:
-            return await self._run(look, self._file, *given)
+            return await self._runBriefly(look, self._file, *given)
         except StorageError as error:
             self._tell(error)
             self.damaged()
@@ -330,7 +337,7 @@ class StatementTree:
                 await self._flush()
                 if isFirst:
                     await self._checkSigned()
-                self._reached(max(1, end, self._taken))
+                await self._reached(max(1, end, self._taken))
                 return
 
     async def _take(self, block: Block) -> None:
@@ -365,7 +372,8 @@ class StatementTree:
         if self._leaves:
             # A document comes before what was checked by it.
             taken = _Progress(self._taken, tuple(self.documents.values()))
-            await self._run(self._file.add, self._leaves, msgspec.json.encode(taken))
+            run = self._runBriefly if len(self._leaves) <= _FEW else self._run
+            await run(self._file.add, self._leaves, msgspec.json.encode(taken))
             self._leaves, self._bytes = [], 0
         self.state = TreeState(self._file.size, self._file.root)
 
@@ -383,14 +391,19 @@ class StatementTree:
                 topic=self._topic,
             )
 
-    def _reached(self, height: int) -> None:
+    async def _reached(self, height: int) -> None:
+        """Tell those who wait for a block, each of whom may sign a receipt then."""
         if self._isDamaged:
             # Meanwhile: it is made again.
             return
         self.height, self.reason = height, ""
+        deadline = self._reactor.seconds() + _TELLING
         for waiting, awaited in [*self._waiting.items()]:
             if awaited <= height and not waiting.called:
                 waiting.callback(None)
+                if self._reactor.seconds() > deadline:
+                    await self._turns.turn()
+                    deadline = self._reactor.seconds() + _TELLING
 
     def _tell(self, error: Exception) -> None:
         self.reason = getattr(error, "message", None) or str(error)

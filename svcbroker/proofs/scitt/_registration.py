@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final, Literal
@@ -41,6 +41,9 @@ MAX_ISSUERS: Final = 1000
 
 MAX_ROOTS: Final = 100
 """The most roots of issuers that a policy trusts."""
+
+MAX_VERIFIED: Final = 1000
+"""The most statements of which it is remembered who has signed them."""
 
 _KNOWN_ALGORITHMS: Final = (-7, -8, -9, -19, -35, -51)
 
@@ -229,23 +232,18 @@ class RegistrationPolicy:
             (ANCHORS_TYPE, msgspec.json.encode(anchors)),
         )
 
-    def check(self, statement: SignedStatement, time: int) -> None:
+    def keyOf(self, statement: SignedStatement, time: int) -> CoseKey:
         """
-        Check a statement.
+        The key that a statement has to be signed by.
 
         @param time: milliseconds since the epoch.
-        @raise StatementRefused: it is not to be registered.
+        @raise ProofInvalid: none is trusted for it at that time.
         """
         header, name = statement.message.header, statement.claims.issuer
         roots = [each for each in self.roots if each.name == name]
-        try:
-            if X5CHAIN in header and roots:
-                key = self._keyOfChain(statement, roots, time)
-            else:
-                key = self._keyOfName(statement, time)
-            statement.message.verify(key, "the statement")
-        except ProofInvalid as error:
-            raise StatementRefused("Rejected", str(error)) from None
+        if X5CHAIN in header and roots:
+            return self._keyOfChain(statement, roots, time)
+        return self._keyOfName(statement, time)
 
     def _keyOfName(self, statement: SignedStatement, time: int) -> CoseKey:
         """
@@ -298,16 +296,13 @@ class Entry:
     @ivar content: its bytes: the statement with an empty unprotected header.
     @ivar statement: what it says.
     @ivar leaf: what the leaf of the tree is made of.
+    @ivar id: the hash by which the entry is known: SHA-256.
     """
 
     content: bytes
     statement: SignedStatement
     leaf: bytes
-
-    @property
-    def id(self) -> bytes:
-        """The hash by which the entry is known: SHA-256."""
-        return sha256(self.content).digest()
+    id: bytes
 
 
 class Registration:
@@ -323,6 +318,9 @@ class Registration:
         self._policy: bytes | None = None
         self._anchors: bytes | None = None
         self._rule = RegistrationPolicy()
+        # By the hashes of entries: by which key the signature was verified here. That does not
+        # depend on policy and time.
+        self._verified: OrderedDict[bytes, CoseKey] = OrderedDict()
 
     @property
     def documents(self) -> Sequence[tuple[str, bytes]]:
@@ -341,12 +339,13 @@ class Registration:
             return
         self.keys[key.kid] = key
 
-    def check(self, data: bytes, time: int) -> Entry:
+    def check(self, data: bytes, time: int, *, isAhead: bool = False) -> Entry:
         """
         Check a statement by the policy that is in force.
 
         @param data: the statement, as it is sent or as an event has it.
         @param time: milliseconds since the epoch: now, or the time of the event's block.
+        @param isAhead: whether it is checked again as an event. Its signature is verified once.
         @raise StatementRefused: it is not to be registered.
         """
         try:
@@ -366,13 +365,36 @@ class Registration:
             raise StatementRefused(
                 "Rejected", "the hash of a content is SHA-256, SHA-384 or SHA-512 here"
             )
+        content = message.withoutUnprotected()
+        digest = sha256(content).digest()
         if self._documentOf(statement) is None:
             if not self.documents:
                 raise StatementRefused("Rejected", "there is no policy yet")
-            self._rule.check(statement, time)
-        content = message.withoutUnprotected()
-        leaf = sha256(content).digest() if self._rule.isHashed else content
-        return Entry(content=content, statement=statement, leaf=leaf)
+            try:
+                self._verify(statement, time, digest, isAhead)
+            except ProofInvalid as error:
+                raise StatementRefused("Rejected", str(error)) from None
+        return Entry(
+            content=content,
+            statement=statement,
+            leaf=digest if self._rule.isHashed else content,
+            id=digest,
+        )
+
+    def _verify(self, statement: SignedStatement, time: int, digest: bytes, isAhead: bool) -> None:
+        """
+        Verify the signature of a statement by the key that the policy trusts for it.
+
+        @param digest: the hash of the entry, which covers the signature.
+        @raise ProofInvalid: it is not that of the key, or there is no such key.
+        """
+        key, verified = self._rule.keyOf(statement, time), self._verified
+        if verified.pop(digest, None) != key:
+            statement.message.verify(key, "the statement")
+        if isAhead:
+            verified[digest] = key
+            if len(verified) > MAX_VERIFIED:
+                verified.popitem(last=False)
 
     def entryOf(self, content: bytes, time: int) -> Entry | None:
         """

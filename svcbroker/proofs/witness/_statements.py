@@ -118,7 +118,7 @@ class ExecutedStatements:
             return file
 
         return StatementTree(
-            *(self._copy, topic, makeFile, None, self._clock, self._run, self._work)
+            *(self._copy, topic, makeFile, None, self._clock, self._run, self._run, self._work)
         )
 
     async def _compare(

@@ -71,7 +71,7 @@ class ScittServiceTestCase(SynchronousTestCase):
         self.store = MetadataStore(self.metadata, clock, maybeDeferred)
         self.tree = StatementTree(
             *(ledger, TOPIC, lambda: TreeFile(self.path, b"owner"), self.store, clock),
-            *(maybeDeferred, fixture.broker.budgets.work),
+            *(maybeDeferred, maybeDeferred, fixture.broker.budgets.work),
         )
         self.service = ScittService(
             *(TOPIC, "service", policy, ledger, self.tree, fixture.broker, clock, clock.seconds)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 import cbor2
@@ -32,6 +33,7 @@ from svcbroker.proofs.scitt import (
 )
 from svcbroker.proofs.tlog import Tiles, tilesBetween
 from tests.broker.support import TIMEOUT
+from tests.carriers.http.support import requestBytes
 from tests.carriers.scitt.support import (
     CLAIMS,
     ISSUER,
@@ -78,6 +80,23 @@ class ServiceTests(ScittServiceTestCase):
         self.path.unlink()
         self.serve()
         self.assertEqual((self.tree.state.size, self.tree.state.root), (4, root))
+
+    def test_statementsOfATurnAreInOneBlock(self) -> None:
+        """A block costs more than a statement."""
+        given = [*map(statement, range(5))]
+        connections = [self.client.connect() for _ in given]
+        for each, connection in zip(given, connections, strict=True):
+            headers = {"Content-Type": "application/cose"}
+            connection.send(requestBytes("POST", "/entries", each, headers))
+        self.settle()
+        heights = set()
+        for each, connection in zip(given, connections, strict=True):
+            [answer] = connection.answers()
+            self.check(each, answer)
+            place = self.successResultOf(self.tree.place(sha256(each).digest(), len(given) + 2))
+            assert place is not None
+            heights.add(place.event.rpartition("-")[2])
+        self.assertEqual(len(heights), 1)
 
     def test_lateBlockIsAcceptedAndFollowed(self) -> None:
         """202 with the place of the receipt; 204 until it is there; never a second event."""
@@ -202,20 +221,20 @@ class ServiceTests(ScittServiceTestCase):
         known = msgspec.json.decode(self.metadata.kept[SCITT, f"1/{TOPIC}"], type=SignedRoot)
         self.assertEqual((known.size, known.root), (3, state.root.hex()))
         # A block whose entries the tree does not have yet is waited for, and not for long.
-        late, add = Deferred[None](), self.tree._run
-        self.patch(self.tree, "_run", lambda *given: late.addCallback(lambda _: add(*given)))
+        late, add = Deferred[None](), self.tree._runBriefly
+        self.patch(self.tree, "_runBriefly", lambda *given: late.addCallback(lambda _: add(*given)))
         self.put(statement(2))
         waiting = self.service.checkpointLines()
         self.assertNoResult(waiting)
         late.callback(None)
         self.settle()
         self.assertEqual(self.successResultOf(waiting)[0].split(" ")[2], "4")
-        self.patch(self.tree, "_run", lambda *given: Deferred())
+        self.patch(self.tree, "_runBriefly", lambda *given: Deferred())
         self.put(statement(3))
         waiting = self.service.checkpointLines()
         self.rig.clock.advance(TREE_TIMEOUT)
         self.assertEqual(self.successResultOf(waiting)[0].split(" ")[2], "4")
-        self.patch(self.tree, "_run", maybeDeferred)
+        self.patch(self.tree, "_runBriefly", maybeDeferred)
         self.serve()
         self.metadata.kept[SCITT, f"1/{TOPIC}"] = msgspec.json.encode(SignedRoot(3, "00" * 32))
         self.serve()

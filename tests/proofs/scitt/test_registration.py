@@ -17,6 +17,7 @@ from svcbroker.chain import History, growthPath, historyPath, leafHash
 from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs.scitt import (
     MAX_ISSUERS,
+    MAX_VERIFIED,
     Claims,
     CoseKey,
     CoseMessage,
@@ -90,6 +91,40 @@ class RegistrationTests(SynchronousTestCase):
         self.put(policy())
         self.take(self.statement)
         self.assertEqual([*self.registration.documents], [*policy().documents()])
+
+    def test_signatureIsVerifiedOnce(self) -> None:
+        """Where the event is checked after the statement, by the same key; and for some alone."""
+        self.put(policy())
+        verified: list[bytes] = []
+        verify = CoseMessage.verify
+
+        def note(message: CoseMessage, key: CoseKey, what: str) -> None:
+            verified.append(message.signature)
+            verify(message, key, what)
+
+        self.patch(CoseMessage, "verify", note)
+        entry = self.registration.check(self.statement, 1500, isAhead=True)
+        self.registration.check(self.statement, 1500, isAhead=True)
+        self.assertEqual(self.registration.entryOf(self.statement, 1600), entry)
+        self.assertEqual(len(verified), 1)
+        # From here on, nothing is known of it.
+        self.assertEqual(self.registration.entryOf(self.statement, 1600), entry)
+        self.assertEqual(len(verified), 2)
+        for each in range(MAX_VERIFIED + 1):
+            self.registration.check(
+                ISSUER.statement(CLAIMS, "text/plain", b"%d" % each), 1500, isAhead=True
+            )
+        self.assertEqual(len(self.registration._verified), MAX_VERIFIED)
+
+    def test_verifiedSignatureIsThatOfOneKey(self) -> None:
+        """The policy may trust another key of this name by then, or none."""
+        self.put(policy())
+        self.registration.check(self.statement, 1500, isAhead=True)
+        self.assertIsNone(self.registration.entryOf(self.statement, 2000))
+        self.registration.check(self.statement, 1500, isAhead=True)
+        other = evolve(ServiceKey.derive(b"other".ljust(32)).public, kid=ISSUER.public.kid)
+        self.put(policy(key=other))
+        self.assertIsNone(self.registration.entryOf(self.statement, 1500))
 
     def test_policyOfAnotherKeyIsNone(self) -> None:
         """Nor is one that the service has not signed as it is there."""
