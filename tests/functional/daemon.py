@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -195,25 +195,28 @@ class DaemonTestCase(TestCase):
             C{loseConnection}.
         """
         words = [*map(str, arguments)]
-        isPython = program == sys.executable and words[0] in ("-c", "-m")
-        if isPython and self.isForked and self.pluginPath is None and not hasTerminal:
-            return self._fork(words)
         paths = [self.pluginPath, self.environment["PYTHONPATH"]]
         path = os.pathsep.join(str(each) for each in paths if each)
+        environment = {**self.environment, "PYTHONPATH": path}
+        isPython = program == sys.executable and words[0] in ("-c", "-m", "-u")
+        if isPython and self.isForked and not hasTerminal:
+            return self._fork(words, environment)
         protocol = DaemonProtocol()
         process = reactor.spawnProcess(
             protocol,
             program,
             [program, *words],
-            env={**self.environment, "PYTHONPATH": path},
+            env=environment,
             path=str(self.root),
             usePTY=hasTerminal,
         )
         return self._daemon(protocol, process)
 
-    def _fork(self, arguments: Sequence[str], stdin: bytes = b"") -> Daemon:
+    def _fork(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdin: bytes = b""
+    ) -> Daemon:
         protocol = DaemonProtocol()
-        process = ForkedProcess(protocol, arguments, self.environment, str(self.root), stdin)
+        process = ForkedProcess(protocol, arguments, environment, str(self.root), stdin)
         return self._daemon(protocol, process)
 
     def python(self) -> str:
@@ -247,7 +250,8 @@ class DaemonTestCase(TestCase):
 
     async def outcomeOf(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
         """The exit code, the output and the errors of a command of C{svcbroker}."""
-        command = self._fork(["-m", "svcbroker.commands", *map(str, arguments)], stdin)
+        words = ["-m", "svcbroker.commands", *map(str, arguments)]
+        command = self._fork(words, self.environment, stdin)
         code = await command.exits()
         return code, command.protocol.output, command.protocol.errors
 

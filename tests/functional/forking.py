@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import shlex
 import shutil
 import socket
@@ -62,6 +63,68 @@ def forkedPython(pythonPath: str) -> str:
     return shlex.join([sys.executable, "-IS", str(CLIENT), path])
 
 
+def _request(
+    arguments: Sequence[str], environment: Mapping[str, str], path: str, files: Sequence[int]
+) -> None:
+    """
+    Have a program forked.
+
+    @param files: its standard ones, and the one to which its process identifier and, at its end,
+        its exit status are written.
+    """
+    umask = os.umask(0)
+    os.umask(umask)
+    request = {
+        "arguments": arguments,
+        "environment": dict(environment),
+        "path": path,
+        "umask": umask,
+    }
+    server, _ = _server(environment["PYTHONPATH"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+        requests.connect(server)
+        socket.send_fds(requests, [json.dumps(request).encode()], files)
+
+
+class BlockingProcess:
+    """
+    A program that runs, as C{subprocess.Popen} would give it: for tests without a reactor.
+
+    @ivar pid: its process identifier.
+    @ivar stdout: what it prints, on both streams.
+    @ivar returncode: its exit status, or its signal with a minus, once it was found to have ended.
+    """
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], path: str) -> None:
+        """See L{ForkedProcess}."""
+        (output, toOutput), (report, toReport) = os.pipe(), os.pipe()
+        with open(os.devnull, "rb") as nothing:
+            files = [nothing.fileno(), toOutput, toOutput, toReport]
+            _request(arguments, environment, path, files)
+        os.close(toOutput)
+        os.close(toReport)
+        self.stdout = os.fdopen(output, encoding="utf-8")
+        self._report = os.fdopen(report, "rb", buffering=0)
+        self.pid = int(self._report.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, if it has ended."""
+        return self.wait(0)
+
+    def wait(self, timeout: float) -> int | None:
+        """Wait for its end, for at most so many seconds; its exit status, if it has ended."""
+        if self.returncode is None and select.select([self._report], [], [], timeout)[0]:
+            self.returncode = int(self._report.readline())
+            self._report.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
 class _Pipe(FileDescriptor):
     """The end of a pipe from which is read."""
 
@@ -107,25 +170,17 @@ class ForkedProcess:
         stdin: bytes,
     ) -> None:
         """
-        @param arguments: of Python, of which the first is C{-c} or C{-m}.
+        @param arguments: of Python; the first is C{-c} or C{-m}, or the second after C{-u}.
         @param environment: C{PYTHONPATH} is there, and is the same for most programs.
         @param path: the working directory.
         @param stdin: what the program reads from its standard input.
         """
-        umask = os.umask(0)
-        os.umask(umask)
-        request = {"arguments": arguments, "environment": environment, "path": path, "umask": umask}
-        server, _ = _server(environment["PYTHONPATH"])
         (output, toOutput), (errors, toErrors), (report, toReport) = (os.pipe() for _ in range(3))
-        with (
-            tempfile.TemporaryFile() as file,
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests,
-        ):
+        with tempfile.TemporaryFile() as file:
             file.write(stdin)
             file.seek(0)
             files = [file.fileno(), toOutput, toErrors, toReport]
-            requests.connect(server)
-            socket.send_fds(requests, [json.dumps(request).encode()], files)
+            _request(arguments, environment, path, files)
         for each in files[1:]:
             os.close(each)
         self._protocol = protocol

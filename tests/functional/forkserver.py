@@ -94,6 +94,11 @@ def serve(listening: socket.socket) -> dict[str, Any]:
 
 def run(option: str, program: str, *arguments: str) -> None:
     """Do what Python does with these arguments."""
+    if option == "-u":
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+        run(program, *arguments)
+        return
     sys.path.insert(0, "")
     sys.argv = [option, *arguments]
     if option == "-m":

@@ -10,8 +10,6 @@ import queue
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -21,6 +19,7 @@ from pathlib import Path
 import svcbroker
 from tests.carriers.mqtt.conformance.brokers import IBroker, SocketBroker
 from tests.carriers.mqtt.conformance.support import MqttTestCase
+from tests.functional.forking import BlockingProcess
 from tests.waiting import TIMEOUT as TIMEOUT
 
 _RUN = "from twisted.scripts.twistd import run; run()"
@@ -45,18 +44,14 @@ class Daemon(SocketBroker):
         """Start it, and wait until it serves."""
         ours = str(Path(svcbroker.__file__).parent.parent)
         path = os.pathsep.join(filter(None, (ours, os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-c", _RUN, "-n", "--pidfile=", "svcbroker"]
+        command = ["-c", _RUN, "-n", "--pidfile=", "svcbroker"]
         command += [f"--http={_LOCAL}", f"--mqtt={_LOCAL}", "--stomp=", f"--ledger={ledger}"]
         self.output: list[str] = []
         self._seen = 0
-        self.process = subprocess.Popen(
+        self.process = BlockingProcess(
             [*command, f"--data-dir={dataDir}", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-            cwd=dataDir.parent,
+            {**os.environ, "PYTHONPATH": path},
+            str(dataDir.parent),
         )
         lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
@@ -77,7 +72,6 @@ class Daemon(SocketBroker):
         super().__init__(self.mqtt)
 
     def _read(self, lines: queue.Queue[str | None]) -> None:
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)
             lines.put(line)
@@ -94,14 +88,12 @@ class Daemon(SocketBroker):
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal, wait for the end, and return its status."""
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        try:
-            return self.process.wait(TIMEOUT)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-                self.process.wait()
+        self.process.send_signal(number)
+        status = self.process.wait(TIMEOUT)
+        if status is None:
+            self.process.send_signal(signal.SIGKILL)
+            raise AssertionError(f"the daemon does not end: {''.join(self.output)}")
+        return status
 
 
 @cache
