@@ -24,6 +24,7 @@ from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs import bundle as bundles
 from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import MlDsaWitnessKey, Policy
+from tests import examples
 from tests.needed import neededProgram
 from tests.proofs.mutations import mutations, randomlyChanged
 
@@ -33,7 +34,7 @@ from ..proofs.bundle.test_bundle import mutated
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 SAMPLES = ROOT / "tests" / "commands" / "samples"
-MUTATIONS = 150
+MUTATIONS = examples(150)
 
 Files = Mapping[str, bytes]
 

@@ -23,7 +23,7 @@ from tests.functional.daemon import LOCAL, TIMEOUT, reactor
 
 from .test_console import WIDTHS, ConsoleTestCase
 
-EVENTS: Final = int(os.environ.get("SVCBROKER_CONSOLE_EVENTS", "20000"))
+EVENTS: Final = int(os.environ.get("SVCBROKER_CONSOLE_EVENTS", "5000"))
 """How many events the topic has."""
 TOPICS: Final = int(os.environ.get("SVCBROKER_CONSOLE_TOPICS", "100"))
 """How many more topics there are."""
@@ -146,10 +146,13 @@ class WalkTests(ConsoleTestCase):
             # A chart is drawn after that.
             await browser.waitFor("!document.querySelector('.chart:empty')")
             sizes.append(await browser.evaluate(_TRANSFERRED))
+            if sum(each < SLACK * MAX_READY for each in times) > TIMES // 2:
+                # So is the median, whatever comes.
+                break
         await browser.command(
             "Page.removeScriptToEvaluateOnNewDocument", identifier=observer["identifier"]
         )
-        return sorted(times)[TIMES // 2], max(sizes)
+        return sorted(times)[len(times) // 2], max(sizes)
 
     async def test_everyPageIsReachedByKeyboardAndQuick(self) -> None:
         """

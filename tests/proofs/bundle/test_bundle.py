@@ -19,10 +19,11 @@ from svcbroker.chain import Malformed
 from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
+from tests import examples
 
 from .support import CONTENTS, TIME, bundle, closedBundle, executedBundle, signedBundle
 
-MUTATIONS = 500
+MUTATIONS = examples(500)
 
 
 class ArchiveTests(SynchronousTestCase):
