@@ -19,10 +19,15 @@ from ._receipts import (
     ServiceKey,
     SignedStatement,
     Signing,
+    TreeLine,
     VerifiedReceipt,
+    WitnessedTree,
+    readTrees,
     receiptsOf,
+    treesOf,
     verifyGrowth,
     verifyReceipts,
+    verifyWitnessedTree,
 )
 from ._registration import (
     ANCHORS_TYPE,
@@ -40,7 +45,6 @@ from ._registration import (
     StatementRefused,
     TreeAudit,
 )
-from ._treelines import TreeLine, WitnessedTree, readTrees, treesOf, verifyWitnessedTree
 
 __all__ = [
     "ANCHORS_TYPE",
