@@ -20,9 +20,9 @@ from ..broker.subscriptions import feature as subscriptions
 from ..broker.transparency import feature as transparency
 from ..carriers.http import feature as http
 from ..carriers.http import follow, replication
-from ..carriers.mqtt import feature as mqtt
+from ..carriers.mqtt import carrier as mqtt
 from ..carriers.scitt import feature as scitt
-from ..carriers.stomp import feature as stomp
+from ..carriers.stomp import carrier as stomp
 from ..carriers.webhook import feature as webhooks
 from ..console import FEATURE as CONSOLE
 from ..interfaces import IFeaturePlugin

@@ -1,19 +1,21 @@
 """
 The STOMP carrier: the factory that makes connections, over TCP and over WebSocket, and closes them
-in order; and the protocol of a connection, the one thing here that touches a transport.
+in order; the protocol of a connection, the one thing here that touches a transport; and STOMP as a
+feature of the daemon: its port, settings and metrics.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
-from attrs import evolve
-from twisted.internet.defer import Deferred, maybeDeferred
+from attrs import evolve, frozen
+from prometheus_client.core import Metric
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -28,16 +30,28 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Access, Admission, Principal, credentialsOf
-from ...broker import Broker, ClientConnection, PublishPolicy, SendResult
+from ...broker import Answers, Broker, Calls, ClientConnection, PublishPolicy, SendResult
+from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
 from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import SubscribeRequest
+from ...model import InterfaceType, SubscribeRequest
 from ...net.addresses import networkOf, ownerKey, peerText
+from ...net.bounds import (
+    CONNECTIONS,
+    INPUT,
+    SUBSCRIPTIONS,
+    WINDOWS,
+    Bound,
+    Sizing,
+    cacheBound,
+    within,
+)
 from ...net.budgets import FEW, LARGE, Stranger, eventsIn
 from ...net.deferreds import asDeferred
+from ...net.settings import Endpoint, declareSetting
 from ...net.transports import ClosingAtStop, OpenConnections, endSending
 from ...net.turns import LazyTimer, ReadsInTurn
-from ...operations import Incidents
+from ...operations import WEEVENT, Incidents
 from ..websocket import Route, WebSocketResource, WebSocketTransport, routeTo
 from .answers import (
     Acknowledge,
@@ -54,8 +68,8 @@ from .answers import (
     Resume,
     Write,
 )
-from .frames import StompSettings
-from .requests import PLAIN, PublicationReader, StompDialect
+from .frames import FrameLimits, StompSettings, _shareHeaders
+from .requests import PLAIN, WEEVENT_1_1, PublicationReader, StompDialect
 from .session import StompSession
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
@@ -674,3 +688,81 @@ _PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
     EndSubscription: StompProtocol._unsubscribe,
     Close: StompProtocol._drop,
 }
+
+
+PORT: Final = "stomp"
+"""The name of the port, and of its setting."""
+
+_ROOM: Final = "svcbroker.carriers.stomp"
+
+
+@frozen(kw_only=True)
+class StompOptions:
+    """The settings of STOMP."""
+
+    endpoint: str = declareSetting(
+        PORT,
+        Endpoint(),
+        "tcp:61613:interface=127.0.0.1",
+        "where STOMP is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches its port off",
+    )
+
+
+class StompFeature(RunningFeature):
+    """STOMP on its port and over WebSocket, and that of a dialect over WebSocket."""
+
+    def __init__(self, options: StompOptions, services: Services) -> None:
+        make = partial(
+            StompFactory,
+            *(services.broker, services.subscriptions, services.access, services.entropy),
+            version=services.version.version,
+            settings=StompSettings(frames=FrameLimits(maxBody=services.broker.limits.maxContent)),
+        )
+        self._services = services
+        self._factory = make()
+        # By context path. That of the dialect may be that of the interface.
+        self._webSockets = {services.basePath: self._factory}
+        self._all = [self._factory]
+        if services.dialect == WEEVENT.name:
+            self._webSockets[WEEVENT.basePath] = make(dialect=WEEVENT_1_1)
+            self._all.append(self._webSockets[WEEVENT.basePath])
+        self.answers: Answers = {InterfaceType.STOMP: services.subscriptions}
+
+    def routes(self, calls: Calls) -> Iterable[Any]:
+        """See L{RunningFeature}."""
+        return [webSocketRoute(factory, path) for path, factory in self._webSockets.items()]
+
+    def factories(self, calls: Calls, routes: Sequence[Any]) -> Mapping[str, Any]:
+        """See L{RunningFeature}."""
+        return {PORT: self._factory}
+
+    def connections(self) -> Iterable[ClientConnection]:
+        """See L{RunningFeature}."""
+        return (each.client() for factory in self._all for each in factory.protocols.inTurns())
+
+    def connected(self) -> int:
+        """See L{RunningFeature}."""
+        return sum(len(each.protocols) for each in self._all)
+
+    def metrics(self) -> Iterator[Metric]:
+        """See L{RunningFeature}."""
+        return carrierMetrics("stomp", self._services, self.connected())
+
+    def drain(self) -> Deferred[Any]:
+        """See L{RunningFeature}."""
+        return gatherResults([each.drain() for each in self._all])
+
+
+def stompBounds(options: StompOptions, sizing: Sizing) -> Iterator[Bound]:
+    """The memory of STOMP's connections, in the budgets that all connections share."""
+    yield Bound(name=INPUT, holders=[f"{_ROOM}.session.StompTransaction.publications"])
+    yield Bound(name=WINDOWS, holders=within(f"{_ROOM}.messages.AckWindow", "_sent", "_waiting"))
+    yield Bound(
+        name=SUBSCRIPTIONS, holders=within(f"{_ROOM}.session.Deliveries", "_byKey", "_byNumber")
+    )
+    yield Bound(name=CONNECTIONS, holders=[f"{_ROOM}.carrier.StompFactory.protocols"])
+    yield cacheBound("STOMP", [_shareHeaders])
+
+
+FEATURE: Final = Feature(name="stomp", settings=StompOptions, make=StompFeature, bounds=stompBounds)
