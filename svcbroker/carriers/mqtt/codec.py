@@ -690,12 +690,12 @@ class Decoder:
                 return position, False
             if first >> 4 == _PUBLISH and self.version:
                 publish = self._publish(data, first, start, stop)
-                if stop == end and not runs:
-                    append(publish)
-                    return stop, True
-                run = PublishRun(publish, [publish.packetId], [publish.payload])
                 if not runs:
+                    if stop == end:
+                        append(publish)
+                        return stop, True
                     append(Publishes(runs))
+                run = PublishRun(publish, [publish.packetId], [publish.payload])
                 runs.append(run)
                 if stop < end and publish.properties is NO_PROPERTIES:
                     stop = self._readSimilar(data, position, start, stop, run, limit)
@@ -709,12 +709,10 @@ class Decoder:
                     raise ProtocolError("a packet identifier is zero")
                 append(kind(packetIds))
                 stop = position + 4 * len(packetIds)
-                runs = []
-                limit -= len(packetIds)
+                runs, limit = [], limit - len(packetIds)
             else:
                 append(self._packet(data, first, start, stop))
-                runs = []
-                limit -= 1
+                runs, limit = [], limit - 1
             position = stop
         return position, True
 
