@@ -99,21 +99,20 @@ class FrameAnswers:
     So answers keep the order of their frames: a client that reads one knows the
     outcome of everything that it sent before.
 
+    @ivar count: how many there are.
     @ivar size: how much waits with them, in bytes: contents and receipts.
     """
 
     def __init__(self) -> None:
-        self.size = 0
+        self.count = self.size = 0
         self._queue: deque[FrameAnswer] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
 
     def add(self, answer: FrameAnswer) -> FrameAnswer:
         """Put an answer after all others. Its receipt waits, too."""
         if answer.receipt is not None:
             answer.size += len(answer.receipt)
         self._queue.append(answer)
+        self.count += 1
         self.size += answer.size
         return answer
 
@@ -131,6 +130,7 @@ class FrameAnswers:
         queue = self._queue
         while queue and queue[0].data is not None:
             answer = queue.popleft()
+            self.count -= 1
             self.size -= answer.size
             yield answer
 

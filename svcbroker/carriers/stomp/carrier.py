@@ -523,7 +523,13 @@ class StompProtocol(Protocol):
         if isinstance(outcomes, Failure):
             outcomes = [self.factory.incidents.explain(outcomes)] * len(answers)
         try:
-            self._perform(self._session.publishedEach(answers, outcomes, self._clock.seconds()))
+            now, data = self._clock.seconds(), None
+            if self._isReading and not (self._todo or self._isBusy or self._isClosed):
+                data = self._session.receipt(answers, outcomes, now)
+            if data is None:
+                self._perform(self._session.publishedEach(answers, outcomes, now))
+            elif data:
+                self._unsent.send(data)
         except Exception:
             self._crashed(Failure())
 

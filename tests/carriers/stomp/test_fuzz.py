@@ -127,7 +127,7 @@ class HostileTests(SynchronousTestCase):
         client.frames()
         session = client.protocol._session
         self.assertLessEqual(session._parser.buffered, 2000)
-        self.assertLessEqual(len(session._answers), _SETTINGS.maxPublishes + 2)
+        self.assertLessEqual(session._answers.count, _SETTINGS.maxPublishes + 2)
         self.assertLessEqual(server.waitingPublishes(), _SETTINGS.maxPublishes * 2 + 5)
         self.assertLessEqual(session._deliveries._account.used, 3000 + 200 + 512)
         self.assertLessEqual(len(session._deliveries._byKey), _SETTINGS.maxSubscriptions)

@@ -300,7 +300,7 @@ class BoundsTests(SynchronousTestCase):
         client.sendBytes(b"".join(frame("BEGIN", headers) for headers in frames))
         self.assertFalse(client.transport.isRead)
         answers = client.protocol._session._answers
-        self.assertEqual(len(answers), 5)
+        self.assertEqual(answers.count, 5)
         server.fixture.ledger.release()
         self.assertEqual(
             [each["receipt-id"] for each in client.frames()], [each["receipt"] for each in frames]
