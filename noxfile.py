@@ -4,8 +4,8 @@ tests.
 
 Every session but C{pythons} uses the Python that runs nox, so that one environment serves all of
 them: C{python3 -m venv .venv && .venv/bin/pip install -e '.[dev]'}. C{.ci/run} runs the same
-sessions, but for C{pythons}, C{examples}, C{seeds}, C{kills} and C{chains}, which are run every
-night.
+sessions, but for C{pythons}, C{examples}, C{seeds}, C{kills}, C{chains} and C{damage}, which are
+run every night, as an hour of C{consistency} is.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def interpreter(version: str) -> str | None:
 @nox.session
 @nox.parametrize("version", OTHER_PYTHONS, ids=OTHER_PYTHONS)
 def pythons(session: nox.Session, version: str) -> None:
-    """Run all tests of what is committed with another Python; arguments are those of .ci/run."""
+    """Run all tests with another Python, every night; arguments are those of .ci/run."""
     found = interpreter(version)
     if found is None:
         session.error(f"there is no Python {version}: pyenv install {version} makes one")
@@ -190,14 +190,17 @@ def damage(session: nox.Session) -> None:
 @nox.session
 def kills(session: nox.Session) -> None:
     """Kill brokers and witnesses fifty times while they are used: every night."""
-    modules = ("functional.test_kills", "functional.test_said_once", "proofs.witness.test_witness")
+    tests = (
+        *("functional.test_kills", "functional.test_said_once", "proofs.witness.test_witness"),
+        "interop.test_scitt_service.ScittTests.test_treeIsTheSameAfterKillsAndLosses",
+    )
     killed = {"SVCBROKER_TEST_KILLS": "50"}
-    python(session, "twisted.trial", *(f"tests.{each}" for each in modules), env=killed)
+    python(session, "twisted.trial", *(f"tests.{each}" for each in tests), env=killed)
 
 
 @nox.session
 def consistency(session: nox.Session) -> None:
-    """Judge histories of real deployments under faults for an hour, or as the arguments say."""
+    """Judge histories of real deployments under faults, or as the arguments say: every night."""
     python(session, "tools.consistency", *(session.posargs or ["--seconds", "3600"]))
 
 

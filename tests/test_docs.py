@@ -158,6 +158,27 @@ class TableTests(SynchronousTestCase):
             isListed = f"``{context.command_path}``" in text
             self.assertEqual(isListed, not isinstance(command, click.Group), context.command_path)
 
+    def test_sessionsOfEveryNightAreListedEverywhere(self) -> None:
+        """In the first words of C{noxfile.py}, for contributors, and on the page of tests."""
+        source = (ROOT / "noxfile.py").read_text("utf-8")
+        functions = re.findall(
+            r'^def (\w+)\([^)]*\) -> None:\n    """(.*?)"""', source, re.M | re.S
+        )
+        nightly = {name for name, text in functions if "every night" in text}
+        self.assertGreaterEqual(nightly, {"pythons", "seeds", "kills", "consistency"})
+        listed = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+        rows = re.findall(r"^\| `.venv/bin/nox -s (\w+)` \| every night: ", listed, re.M)
+        self.assertEqual({*rows}, nightly)
+        first = re.findall(r"C\{(\w+)\}", source.partition('"""\n\nfrom')[0])
+        self.assertEqual({*first}, nightly)
+        page = re.split(r"\n\n", (DOCS / "testing.rst").read_text("utf-8"))
+        told = {
+            name
+            for name in nightly
+            if any(f"nox -s {name}``" in each and "every night" in each for each in page)
+        }
+        self.assertEqual(told, nightly)
+
     def test_everyOptionOfCommandsIsDocumented(self) -> None:
         """Each in the section of its command; those of connections and settings once for all."""
         text, _, common = tables.commandsText().partition(".. _connection-options:")
