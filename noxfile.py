@@ -210,6 +210,7 @@ def chains(session: nox.Session) -> None:
     contract = "test_real_contract"
     cases = (f"evm.{contract}.ValidatorTests", f"cometbft.{contract}.FourNodesTests")
     tests = [f"tests.ledgers.{each}" for each in cases]
+    tests.append("tests.functional.test_scitt_networks")
     python(session, "twisted.trial", *tests, env={"SVCBROKER_LONG": "1"})
     deployments = ["--deployment", "validators", "--deployment", "reorganized"]
     python(session, "tools.consistency", *deployments, *(session.posargs or ["--seconds", "1800"]))
