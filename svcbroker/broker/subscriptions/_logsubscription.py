@@ -102,10 +102,9 @@ class LogSubscription:
         self._isFlowing = False
         self._isClosed = False
         self._isReading = False
-        # Handed over and not acknowledged (False), or acknowledged beyond such a one (True).
-        self._outstanding: OrderedDict[Position, bool] = OrderedDict.fromkeys(
-            sorted(start.acknowledged), True
-        )
+        # Handed over and not acknowledged (False), or acknowledged beyond such a one (True): in the
+        # order of the log, so that those that were acknowledged before are in _skip alone.
+        self._outstanding: OrderedDict[Position, bool] = OrderedDict()
         self._unacknowledged = 0
 
         # In seconds since the epoch.
@@ -145,11 +144,14 @@ class LogSubscription:
         The position where it resumes: before the first event that was not acknowledged, leaving out
         those acknowledged beyond it.
         """
+        position, beyond = self.position, [p for p, done in self._outstanding.items() if done]
         for place, isAcknowledged in self._outstanding.items():
             if not isAcknowledged:
-                beyond = [p for p, done in self._outstanding.items() if done]
-                return StoredPosition(Position(place.height, place.index - 1), tuple(beyond))
-        return StoredPosition(self.position, tuple(self._outstanding))
+                position = Position(place.height, place.index - 1)
+                break
+        if self._skip:
+            beyond = sorted([*beyond, *(each for each in self._skip if each > position)])
+        return StoredPosition(position, tuple(beyond))
 
     async def waiting(self) -> int:
         """
@@ -217,6 +219,8 @@ class LogSubscription:
         self._tell(count)
         if self._unacknowledged == 0:
             outstanding.clear()
+            if self.isLive:
+                self._skip = _NOTHING
         else:
             while outstanding[next(iter(outstanding))]:
                 outstanding.popitem(last=False)
@@ -246,7 +250,7 @@ class LogSubscription:
         self._history = None
         self._cursor = stored.position
         self._skip = frozenset(stored.acknowledged)
-        self._outstanding = OrderedDict.fromkeys(stored.acknowledged, True)
+        self._outstanding.clear()
         self._unacknowledged = 0
         self._read()
 
@@ -306,7 +310,8 @@ class LogSubscription:
 
     def _goLiveIfThere(self) -> None:
         if self._feed is None and self._cursor.height > self._follower.height:
-            self._skip = _NOTHING
+            if not self._unacknowledged:
+                self._skip = _NOTHING
             self._enter(self._follower)
             if self._wentLive is not None:
                 self._wentLive()

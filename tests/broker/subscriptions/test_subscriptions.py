@@ -716,6 +716,30 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.subscriptions.forget(first)
         fixture.subscribe("b", isDurable=True, principal=ann)
 
+    def test_whatIsAcknowledgedBeyondStaysSo(self) -> None:
+        """Through several comings, in each of which another event behind the first is done."""
+        fixture = self.fixture
+        reader = self.durable()
+        for n in range(6):
+            fixture.publish("a", b"%d" % n)
+        fixture.turn()
+        for done, left in zip("13250", ("02345", "0245", "045", "04", "4"), strict=True):
+            place = reader.contents.index(done.encode())
+            reader.subscription.acknowledge([reader.events[place]])
+            reader.subscription.close()
+            reader = self.durable()
+            fixture.turn()
+            self.assertEqual(b"".join(reader.contents).decode(), left)
+            reader.subscription.rewind()
+            reader.events.clear()
+            fixture.turn()
+            self.assertEqual(b"".join(reader.contents).decode(), left)
+        reader.subscription.acknowledge(reader.events)
+        reader.subscription.close()
+        reader = self.durable()
+        fixture.turn()
+        self.assertEqual(reader.contents, [])
+
     def test_acknowledgementsAreStoredTogether(self) -> None:
         """Many acknowledgements are one change of what is kept."""
         fixture = self.fixture

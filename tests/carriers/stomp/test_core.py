@@ -8,7 +8,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -252,6 +252,12 @@ class MemoryTests(Journeys, SynchronousTestCase):
         ),
         ack=st.sampled_from(["client", "client-individual"]),
         prefetch=st.integers(1, 4),
+    )
+    # Of two that were acknowledged behind the first one, one came again.
+    @example(
+        steps=[("publish", 3), ("ack", 1), ("come back", 0), ("ack", 1), ("come back", 0)],
+        ack="client-individual",
+        prefetch=2,
     )
     def test_anyCourse(self, steps: list[tuple[str, int]], ack: str, prefetch: int) -> None:
         """
