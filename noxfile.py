@@ -222,7 +222,9 @@ def examples(session: nox.Session) -> None:
     modules = [
         ".".join(path.relative_to(HERE).with_suffix("").parts)
         for path in sorted(HERE.glob("tests/**/test_*.py"))
-        if re.search("hypothesis|schemathesis|EXAMPLES|MUTATIONS", path.read_text("utf-8"))
+        if re.search(
+            r"hypothesis|schemathesis|EXAMPLES|MUTATIONS|examples\(", path.read_text("utf-8")
+        )
     ]
     tried = {"SVCBROKER_EXAMPLES": "1000"}
     python(session, "twisted.trial", f"--jobs={os.cpu_count() or 1}", *modules, env=tried)

@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access.authenticators.mosquitto import AclFile, LineError, parseAcl, parsePasswords
 from svcbroker.interfaces import Action
 from svcbroker.model import filterMatches
+from tests import examples
 from tests.carriers.mqtt.conformance.brokers import IBroker
 from tests.carriers.mqtt.conformance.client import MqttClient
 from tests.carriers.mqtt.conformance.packets import (
@@ -33,12 +34,12 @@ from tests.carriers.mqtt.conformance.packets import (
 from .daemon import Daemon
 from .mosquitto import TIMEOUT, Mosquitto
 
-FILES = 2000
+FILES = examples(2000)
 SEED = 13
 NOT_AUTHORIZED = 0x87
 PASSWORD = "secret"
 
-PAIRED_FILES = 150
+PAIRED_FILES = examples(150)
 """For how many files whole connections are compared."""
 
 # Users and client ids, those with signs of filters and patterns in them included.

@@ -15,6 +15,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import ProofInvalid, verifyProof
+from tests import examples
 from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tests.proofs.mutations import mutations, randomlyChanged
@@ -22,7 +23,7 @@ from tests.proofs.mutations import mutations, randomlyChanged
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
 VECTORS: Mapping[str, Any] = json.loads((DOCS / "vectors" / "proofs.json").read_text("ascii"))
-MUTATIONS = 2000
+MUTATIONS = examples(2000)
 
 Case = tuple[str, bytes, str]
 """The name of a proof, the proof, and what is trusted."""
