@@ -33,7 +33,7 @@ _OWN_AT = _CHAIN_END + U64.size
 _SETS_AT = struct.calcsize(">16sB32sQ32s32sQHQ32s32s32s")
 _SETS_END = struct.calcsize(">16sB32sQ32s32sQHQ32s32s32s32s32s")
 _OWN_SETS_AT = _SETS_AT - _OWN_AT
-"""Where a header's parts begin and end: in it, and those of its block alone among themselves."""
+"""The parts of a header, from and to: in it, and those of its block alone among themselves."""
 
 _VOTE = struct.Struct(">14sB32sQQ32s")
 

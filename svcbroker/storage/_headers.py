@@ -25,8 +25,8 @@ def storedHeader(
     writing: sqlite3.Connection, header: bytes, height: int
 ) -> tuple[bytes, int | None]:
     """
-    What the row of a block has of its header, and the number of what it has not. Called in a
-    transaction.
+    The part of a header that the row of its block has, and the number of the other part. Called in
+    a transaction.
 
     @return: the whole header and C{None} where the bytes are not the header of a block of this
         height.

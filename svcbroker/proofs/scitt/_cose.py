@@ -32,7 +32,7 @@ MAX_HEADER: Final = 64 * 1024
 """Bytes of the longest protected header, and of a file with keys."""
 
 _TAGGED: Final = b"\xd2\x84"
-"""How a message begins: tag 18, and an array of four."""
+"""The beginning of a message: tag 18, and an array of four."""
 
 MAX_ITEMS: Final = 10_000
 """The most items of a message, a header or a set of keys: decoding more takes tens of
@@ -52,7 +52,7 @@ KID: Final = 4
 
 @frozen
 class _Algorithm:
-    """What a signature of a kind of key is, by its numbers in COSE."""
+    """The signature of a kind of key, by its numbers in COSE."""
 
     names: Sequence[int]
     kind: int

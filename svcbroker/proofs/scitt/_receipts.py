@@ -146,7 +146,7 @@ class KeyUnknown(ProofInvalid):
 @frozen(kw_only=True)
 class Claims:
     """
-    What a signed header says of its message.
+    The claims of a signed header about its message.
 
     @ivar issuer: who has issued it.
     @ivar subject: what it is about.

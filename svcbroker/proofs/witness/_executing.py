@@ -51,7 +51,7 @@ PATIENT: Final = 15.0
 
 _PAGE: Final = 100
 _TREES: Final = "svcbroker/scitt "
-"""How the lines of a checkpoint with trees of statements begin."""
+"""The beginning of lines of a checkpoint with trees of statements."""
 
 
 @implementer(IBlockObserver)
