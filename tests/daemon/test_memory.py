@@ -8,7 +8,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -85,6 +85,12 @@ def holders() -> Iterator[str]:
     for ledger in LEDGERS:
         for bound in table(ledger=ledger).bounds:
             yield from bound.holders
+
+
+@cache
+def sourceOf(kind: type) -> str:
+    """The source of a class, for which its whole module is parsed."""
+    return inspect.getsource(kind)
 
 
 class TableTests(SynchronousTestCase):
@@ -170,7 +176,7 @@ class TableTests(SynchronousTestCase):
             elif len(path) == 2:
                 owner, attribute = getattr(module, path[0]), path[1]
                 sources = [
-                    inspect.getsource(each)
+                    sourceOf(each)
                     for each in owner.__mro__
                     if each.__module__ not in ("builtins", "typing", "zope.interface")
                 ]
