@@ -1078,7 +1078,8 @@ class ByteCount:
         """Count so many more, or fewer. Hot path."""
         self.size = size = self.size + size
         change = size - self._counted
-        if abs(change) >= self._budget.grain or not size:
+        # What has come and gone below the grain was never counted.
+        if change and (not size or abs(change) >= self._budget.grain):
             self._counted = size
             self._budget.add(self._owner, change)
 
