@@ -93,6 +93,7 @@ from ._declarations import (
     Operation,
     Parameter,
     Result,
+    limitOf,
 )
 from ._results import (
     BOOLEAN,
@@ -297,12 +298,7 @@ _FROM = Parameter(
     description="Where to begin: OFFSET_FIRST (the default), OFFSET_LAST (the default in reverse), "
     "after an event's id, at a height, or at OFFSET_TIME: with a time.",
 )
-_LIMIT = Parameter(
-    name="limit",
-    type=NumberType(ParameterInvalid, 1, MAX_READ),
-    default=DEFAULT_READ,
-    description=f"The most events to answer: 1 to {MAX_READ}, by default {DEFAULT_READ}.",
-)
+_LIMIT = limitOf(MAX_READ, DEFAULT_READ)
 _HASH = Parameter(
     name="hash",
     type=HashType(),

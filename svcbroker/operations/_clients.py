@@ -27,7 +27,7 @@ from ..errors import (
     TopicInvalid,
 )
 from ..interfaces import Action, GrantLine
-from ._declarations import AFTER, GROUP, TOPIC_ERRORS, Operation, Parameter, Result
+from ._declarations import AFTER, GROUP, TOPIC_ERRORS, Operation, Parameter, Result, limitOf
 from ._results import BOOLEAN, envelope, recordOf, utc
 from ._types import NumberType, OffsetType, ParameterType
 
@@ -157,12 +157,7 @@ ACCOUNT_OPERATIONS: Final = (
         parameters=(
             GROUP,
             AFTER,
-            Parameter(
-                name="limit",
-                type=NumberType(ParameterInvalid, 1, broker.MAX_ACCOUNTS),
-                default=100,
-                description="The most on a page.",
-            ),
+            limitOf(broker.MAX_ACCOUNTS),
         ),
         result=Result(type=AccountsResult, render=_accountsOf),
         method=lambda calls: calls.accounts.listAccounts,
@@ -256,12 +251,7 @@ CONNECTION_CALLS: Final = (
         name="connections/list",
         summary="List the connections of clients to this broker.",
         parameters=(
-            Parameter(
-                name="limit",
-                type=NumberType(ParameterInvalid, 1, broker.MAX_CONNECTIONS),
-                default=100,
-                description=f"The most to answer, {broker.MAX_CONNECTIONS} at most.",
-            ),
+            limitOf(broker.MAX_CONNECTIONS),
             Parameter(
                 name="search",
                 type=ParameterType(),

@@ -280,6 +280,16 @@ AFTER: Final = Parameter(
 )
 
 
+def limitOf(most: int, default: int = 100) -> Parameter:
+    """The parameter with the most items that a page of a list has."""
+    return Parameter(
+        name="limit",
+        type=NumberType(ParameterInvalid, 1, most),
+        default=default,
+        description=f"The most to answer: 1 to {most}, by default {default}.",
+    )
+
+
 _HEX = re.compile(r"[0-9a-fA-F]*")
 
 

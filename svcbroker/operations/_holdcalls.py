@@ -17,7 +17,15 @@ from ..errors import (
     PatternInvalid,
     TransactionFailed,
 )
-from ._declarations import GROUP, OFFSET_ERRORS, OMITTED, TOPIC_ERRORS, Operation, Parameter
+from ._declarations import (
+    GROUP,
+    OFFSET_ERRORS,
+    OMITTED,
+    TOPIC_ERRORS,
+    Operation,
+    Parameter,
+    limitOf,
+)
 from ._results import envelope
 from ._types import EventIdType, NumberType, ParameterType
 
@@ -275,12 +283,7 @@ HOLD_CALLS: Final = (
                 default=0,
                 description="How many to leave out at the start.",
             ),
-            Parameter(
-                name="limit",
-                type=NumberType(ParameterInvalid, 1, _MAX_PAGE),
-                default=_MAX_PAGE,
-                description=f"The most to answer, up to {_MAX_PAGE}.",
-            ),
+            limitOf(_MAX_PAGE),
         ),
         result=envelope(HoldsResult, _holdsOf),
         errors=(NotAuthorized,),
@@ -305,12 +308,7 @@ HOLD_CALLS: Final = (
                 argument="before",
                 description="The ``next`` of the answer before.",
             ),
-            Parameter(
-                name="limit",
-                type=NumberType(ParameterInvalid, 1, _MAX_PAGE),
-                default=_MAX_PAGE,
-                description=f"The most to answer, up to {_MAX_PAGE}.",
-            ),
+            limitOf(_MAX_PAGE),
         ),
         result=envelope(ReleasedHoldsResult, _releasedOf),
         errors=(NotAuthorized,),

@@ -28,7 +28,16 @@ from ..errors import (
     SubscriptionNotFound,
 )
 from ..model import EventFormat
-from ._declarations import AFTER, ERASED, GROUP, SUBSCRIPTION_ID, Operation, Parameter, Result
+from ._declarations import (
+    AFTER,
+    ERASED,
+    GROUP,
+    SUBSCRIPTION_ID,
+    Operation,
+    Parameter,
+    Result,
+    limitOf,
+)
 from ._results import BOOLEAN, envelope
 from ._types import (
     EventIdType,
@@ -233,12 +242,7 @@ _PAGE = (
         description="Only this one.",
     ),
     AFTER,
-    Parameter(
-        name="limit",
-        type=NumberType(ParameterInvalid, 1, _MAX_PAGE),
-        default=100,
-        description="The most on a page.",
-    ),
+    limitOf(_MAX_PAGE),
 )
 _EVENT_ID = Parameter(
     name="eventId",
