@@ -5,6 +5,7 @@ Where to listen.
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,15 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
-from svcbroker.daemon.ports import BACKLOG, KEEPALIVE, GatedFactory, Port, PortPlan, serverEndpoint
+from svcbroker.daemon.ports import (
+    BACKLOG,
+    KEEPALIVE,
+    RECEIVED,
+    GatedFactory,
+    Port,
+    PortPlan,
+    serverEndpoint,
+)
 from svcbroker.net.budgets import Budgets
 from svcbroker.net.listeners import InheritedEndpoint
 from tests.certificates import makeCertificate
@@ -196,6 +205,14 @@ class PortTests(SynchronousTestCase):
             if hasattr(socket, name):
                 option = getattr(socket, name)
                 self.assertEqual(connection.getsockopt(socket.IPPROTO_TCP, option), value)
+
+    def test_theKernelKeepsLittleThatIsNotRead(self) -> None:
+        """As much as of a socket that is told so; left to itself, more with each read."""
+        connection = self.accepted(socket.AF_INET, ("127.0.0.1", 0))
+        with closing(socket.socket()) as told:
+            told.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED)
+            kept = told.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self.assertEqual(connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF), kept)
 
     def test_aSocketOfUnixHasNoKeepalive(self) -> None:
         """The kernel knows there that the other side has gone."""

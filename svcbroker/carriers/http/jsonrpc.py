@@ -356,6 +356,10 @@ class _Params:
 MAX_BATCH_ANSWER: Final = 4 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
+MAX_BATCH_TIME: Final = 20.0
+"""A batch of calls that wait for each other is not carried on after so many seconds: a thousand
+searches that find nothing kept a processor busy for half an hour."""
+
 MAX_TOGETHER: Final = 100
 """The most calls of a batch that open or close topics in one turn of the reactor."""
 
@@ -373,6 +377,13 @@ _Answer: TypeAlias = Success | Failed | None
 """The answer to a call; C{None} to a notification."""
 _Request: TypeAlias = Body | Failed | None
 """A body that was read, or what is answered to it."""
+
+
+_TOO_LARGE: Final = "the answer to this batch is too large: ask for less"
+_TOO_LATE: Final = (
+    f"the calls of this batch before this one took {MAX_BATCH_TIME:g} seconds: this one was not "
+    "made, make it and those behind it in another batch"
+)
 
 
 class _BatchAnswers:
@@ -462,6 +473,7 @@ class JSONRPC:
             if method.batch is not None
         ]
         self._incidents = incidents
+        self._seconds = calls.broker.clock.seconds
         self._hasOneGroup = len(calls.broker.groups) == 1
 
     def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
@@ -594,15 +606,17 @@ class JSONRPC:
         answers = _BatchAnswers(connection.unsent)
         # Of calls without parameters.
         made: dict[bytes, _Answer] = {}
-        lane = connection.lane
+        lane, begun = connection.lane, self._seconds()
         try:
             for method, step in self._steps(batch):
                 if method is None:
                     await answers.known()
                 if not lane.begin(isWrite=method is not None):
                     await lane.turn(isWrite=method is not None)
-                if answers.areTooLarge:
-                    answers.add(succeed([self._tooLarge(entry) for entry in step]))
+                isLate = self._seconds() - begun >= MAX_BATCH_TIME
+                if isLate or answers.areTooLarge:
+                    error = Overloaded(_TOO_LATE if isLate else _TOO_LARGE)
+                    answers.add(succeed([self._refused(entry, error) for entry in step]))
                 elif method is None:
                     answers.addOne(self._performEntry(principal, step[0], connection, made))
                     await answers.known()
@@ -782,11 +796,9 @@ class JSONRPC:
     def _failed(self, error: BrokerError, call: RpcRequest) -> Failed | None:
         return failed(error, call.id, self._exceptionName) if bytes(call.id) else None
 
-    def _tooLarge(self, entry: RpcRequest | RpcMalformed) -> Failed | None:
-        if isinstance(entry, RpcMalformed):
-            return entry.answer
-        error = Overloaded("the answer to this batch is too large: ask for less")
-        return self._failed(error, entry)
+    def _refused(self, entry: RpcRequest | RpcMalformed, error: BrokerError) -> Failed | None:
+        """The answer to an entry that is not carried out."""
+        return entry.answer if isinstance(entry, RpcMalformed) else self._failed(error, entry)
 
 
 def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -439,6 +439,27 @@ class BatchTests(JSONRPCTestCase):
         self.assertEqual(answers[-1]["error"]["data"]["code"], errors.Overloaded.code)
         self.assertEqual(self.result("exist", ["t"]), "false")
 
+    def test_restOfABatchThatTakesLongIsRefused(self) -> None:
+        """The calls before are answered; the answers to the others say that they were not made."""
+        self.result("open", ["t"])
+        self.patch(jsonrpc, "MAX_BATCH_TIME", 0.5)
+        self.fixture.ledger.isHolding = True
+        publish = call("publish", ["t", "1", "eA=="], 1)
+        batch = [publish, call("exist", ["t"], 2), call("open", ["u"], 3), 4]
+        answering = self.start(json.dumps(batch).encode())
+        self.fixture.clock.advance(1)
+        self.fixture.ledger.release()
+        self.fixture.clock.advance(0)
+        answer = self.successResultOf(answering)
+        assert isinstance(answer, bytes)
+        first, *others = json.loads(answer)
+        self.assertEqual(first["result"]["status"], "SUCCESS")
+        late, malformed = [each["error"] for each in others[:2]], others[2]["error"]
+        self.assertEqual([each["data"]["code"] for each in late], [errors.Overloaded.code] * 2)
+        self.assertEqual(malformed["code"], -32600)
+        self.assertIn("in another batch", others[0]["error"]["data"]["message"])
+        self.assertEqual(self.result("exist", ["u"]), "false")
+
 
 class HTTPTests(SynchronousTestCase):
     def setUp(self) -> None:
