@@ -264,6 +264,7 @@ def _connectionBounds(ports: Sequence[PortPlan], files: int) -> Iterator[Bound]:
         "usually has under way" + (" and TLS" if hasTls else ""),
         holders=(
             "svcbroker.net.budgets.WorkBudget.queues",
+            "svcbroker.net.budgets.DueWork._entries",
             *within("svcbroker.daemon.process._Polling", "_long", "_passed", "_served"),
             *within("svcbroker.net.turns.Slots", "_busy", "_queues", "_ready"),
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, Final
 
@@ -77,6 +77,9 @@ BYTE: Final = 3e-8
 QUANTUM: Final = 0.001
 """A connection goes on where others wait until it has used so much more time, in seconds. One whose
 last unit took longer is taken to publish many events with the next one."""
+
+BEGINNING: Final = 0.002
+"""The time for which work that is due is begun, or put in the queue, in a turn, in seconds."""
 
 MAX_INPUT: Final = 128 * 1024 * 1024
 """The bytes of incomplete requests, frames and packets, likewise."""
@@ -248,6 +251,7 @@ class WorkBudget:
     @ivar sinceTurn: since which turn.
     @ivar isServing: whether it is the turn of what has waited.
     @ivar readsAt: until when no read begins while a ledger has events.
+    @ivar due: the L{TimedWork} that is to come.
     """
 
     _log = Logger()
@@ -285,6 +289,7 @@ class WorkBudget:
         self.sinceTurn = 0
         self.isServing = False
         self.readsAt = float("-inf")
+        self.due = DueWork(clock)
         self._call: IDelayedCall | None = None
         # When it comes: at the end of a pause of reads, or in the next turn.
         self._isPausing = False
@@ -317,6 +322,7 @@ class WorkBudget:
 
     def stop(self) -> None:
         """Let nothing that waits go on."""
+        self.due.stop()
         for queue in self.queues:
             queue.clear()
         if self._call is not None:
@@ -671,12 +677,11 @@ class TimedWork:
     moment.
     """
 
-    __slots__ = ("_call", "_lane")
+    __slots__ = ("_call", "_due", "_isWrite", "_lane")
 
     def __init__(
         self,
         work: WorkBudget,
-        clock: IReactorTime,
         seconds: float,
         call: Callable[[], object],
         isWrite: bool = False,
@@ -687,13 +692,98 @@ class TimedWork:
         @param isWrite: whether it publishes.
         """
         self._lane = work.lane()
-        self._call = clock.callLater(max(0.0, seconds), self._lane.do, call, isWrite)
+        self._isWrite = isWrite
+        self._due = work.due
+        # None once it is begun or cancelled.
+        self._call: Callable[[], object] | None = call
+        self._due.add(self, seconds)
+
+    @property
+    def isPending(self) -> bool:
+        """Whether it is neither begun nor cancelled."""
+        return self._call is not None
+
+    def begin(self) -> None:
+        """Do it, now or in a later turn. Called by L{DueWork}."""
+        call, self._call = self._call, None
+        assert call is not None
+        self._lane.do(call, self._isWrite)
 
     def cancel(self) -> None:
         """Do it no more."""
-        if self._call.active():
-            self._call.cancel()
+        if self._call is not None:
+            self._call = None
+            self._due.cancelled()
         self._lane.stop()
+
+
+class DueWork:
+    """
+    The L{TimedWork} that is to come, with one call of the reactor for all of it: the reactor makes
+    all calls that are due in one turn, and a hundred thousand would only be put off for a second.
+    """
+
+    _log = Logger()
+    __slots__ = ("_call", "_cancelled", "_entries", "_number", "_reactor")
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._reactor = clock
+        # By time, then in the order in which it came. Cancelled work is among it.
+        self._entries: list[tuple[float, int, TimedWork]] = []
+        self._number = self._cancelled = 0
+        self._call: IDelayedCall | None = None
+
+    def add(self, work: TimedWork, seconds: float) -> None:
+        """Begin work after a time."""
+        self._number += 1
+        heappush(
+            self._entries,
+            (self._reactor.seconds() + max(0.0, seconds), self._number, work),
+        )
+        if self._entries[0][2] is work:
+            self._schedule()
+
+    def cancelled(self) -> None:
+        """Some of it was cancelled. The reactor may be called for nothing then."""
+        self._cancelled += 1
+        if 2 * self._cancelled > len(self._entries):
+            self._entries = [each for each in self._entries if each[2].isPending]
+            heapify(self._entries)
+            self._cancelled = 0
+            self._schedule()
+
+    def stop(self) -> None:
+        """Begin nothing any more."""
+        self._entries.clear()
+        self._cancelled = 0
+        self._schedule()
+
+    def _schedule(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+        if self._entries:
+            delay = max(0.0, self._entries[0][0] - self._reactor.seconds())
+            self._call = self._reactor.callLater(delay, self._begin)
+
+    def _begin(self) -> None:
+        self._call = None
+        last, now = self._number, self._reactor.seconds()
+        # A sum of times may differ in its last bit.
+        due, end = now + 1e-6, now + BEGINNING
+        while self._entries:
+            at, number, work = self._entries[0]
+            if at > due or number > last or self._reactor.seconds() > end:
+                break
+            heappop(self._entries)
+            if not work.isPending:
+                self._cancelled -= 1
+                continue
+            try:
+                work.begin()
+            except Exception:
+                self._log.failure("Work that was due failed")
+        self._schedule()
 
 
 class Waiter:

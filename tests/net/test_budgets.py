@@ -4,6 +4,7 @@ Tests of L{svcbroker.net.budgets}.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import Overloaded
 from svcbroker.net import budgets
 from svcbroker.net.budgets import (
+    BEGINNING,
     CROWD_BESIDE_FEW,
     FEW,
     FIRST_WRITES_A_TURN,
@@ -463,7 +465,7 @@ class TimedTests(WorkTestCase):
             self.clock.rightNow += 0.005
             self.done.append(name)
 
-        return TimedWork(self.work, self.clock, 1.0, work)
+        return TimedWork(self.work, 1.0, work)
 
     def test_workOfOneMomentTakesSeveralTurns(self) -> None:
         """Each is done once, and no turn takes longer than the budget and one of them."""
@@ -479,6 +481,39 @@ class TimedTests(WorkTestCase):
             if len(self.done) == before:
                 break
         self.assertEqual(sorted(self.done, key=int), [str(number) for number in range(50)])
+
+    def test_workThatHasToWaitIsPutOffInSeveralTurns(self) -> None:
+        """To put off a hundred thousand took a second of one turn."""
+        for number in range(50):
+            self.later(str(number))
+        self.clock.rightNow += 1.0
+        self.work.used = [1.0, 1.0]
+        ticks = itertools.count(self.clock.rightNow, BEGINNING / 10)
+        self.patch(self.clock, "seconds", lambda: next(ticks))
+        self.clock.turn()
+        self.assertTrue(0 < sum(map(len, self.work.queues)) <= 10)
+        self.assertEqual(self.done, [])
+
+    def test_workThatFailsIsLoggedAndKeepsNothingElseBack(self) -> None:
+        def fail() -> None:
+            raise RuntimeError("it has failed")
+
+        TimedWork(self.work, 1.0, fail)
+        self.later("next")
+        self.clock.rightNow += 1.0
+        for _ in range(3):
+            self.clock.turn()
+        self.assertEqual(self.done, ["next"])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_cancelledWorkTakesNoRoom(self) -> None:
+        """A client that comes back a thousand times before its session ends."""
+        kept = self.later("kept")
+        for _ in range(1000):
+            self.later("cancelled").cancel()
+        self.assertLess(len(self.work.due._entries), 10)
+        kept.cancel()
+        self.assertEqual((self.work.due._entries, self.clock.getDelayedCalls()), ([], []))
 
     def test_cancelledWorkIsNotDone(self) -> None:
         """Before it is due, while it waits for a turn, and after it was done."""

@@ -514,7 +514,7 @@ class HistoryTurns:
         self._call = None
 
     def _schedule(self, delay: float) -> None:
-        self._call = TimedWork(self._work, self._reactor, delay, self._run)
+        self._call = TimedWork(self._work, delay, self._run)
 
     def _run(self) -> None:
         began = self._reactor.seconds()
