@@ -357,8 +357,9 @@ MAX_BATCH_ANSWER: Final = 4 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
 MAX_BATCH_TIME: Final = 20.0
-"""A batch of calls that wait for each other is not carried on after so many seconds: a thousand
-searches that find nothing kept a processor busy for half an hour."""
+"""A batch is not carried on once its calls that wait for each other have taken so many seconds: a
+thousand searches that find nothing kept a processor busy for half an hour. What waits for a block
+is not counted: some ledgers take seconds for one."""
 
 MAX_TOGETHER: Final = 100
 """The most calls of a batch that open or close topics in one turn of the reactor."""
@@ -381,8 +382,8 @@ _Request: TypeAlias = Body | Failed | None
 
 _TOO_LARGE: Final = "the answer to this batch is too large: ask for less"
 _TOO_LATE: Final = (
-    f"the calls of this batch before this one took {MAX_BATCH_TIME:g} seconds: this one was not "
-    "made, make it and those behind it in another batch"
+    f"calls of this batch before this one took {MAX_BATCH_TIME:g} seconds: this one was not made, "
+    "make it and those behind it in another batch"
 )
 
 
@@ -473,7 +474,7 @@ class JSONRPC:
             if method.batch is not None
         ]
         self._incidents = incidents
-        self._seconds = calls.broker.clock.seconds
+        self._clock = calls.broker.clock
         self._hasOneGroup = len(calls.broker.groups) == 1
 
     def parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Body:
@@ -606,20 +607,22 @@ class JSONRPC:
         answers = _BatchAnswers(connection.unsent)
         # Of calls without parameters.
         made: dict[bytes, _Answer] = {}
-        lane, begun = connection.lane, self._seconds()
+        lane, taken = connection.lane, 0.0
         try:
             for method, step in self._steps(batch):
                 if method is None:
                     await answers.known()
                 if not lane.begin(isWrite=method is not None):
                     await lane.turn(isWrite=method is not None)
-                isLate = self._seconds() - begun >= MAX_BATCH_TIME
+                isLate = taken >= MAX_BATCH_TIME
                 if isLate or answers.areTooLarge:
                     error = Overloaded(_TOO_LATE if isLate else _TOO_LARGE)
                     answers.add(succeed([self._refused(entry, error) for entry in step]))
                 elif method is None:
+                    begun = self._clock.seconds()
                     answers.addOne(self._performEntry(principal, step[0], connection, made))
                     await answers.known()
+                    taken += self._clock.seconds() - begun
                 elif method.batch is None:
                     for call in step:
                         answers.addOne(self._perform(principal, call, connection))
