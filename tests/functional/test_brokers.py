@@ -134,7 +134,8 @@ class BrokerTests(DaemonTestCase):
             await daemon.call("/rest/checkpoint", height=height - 1) for daemon in daemons
         ]
         self.assertEqual(told[1:], told[:1] * 3)
-        self.assertEqual(int(told[0]["height"]), height - 1)
+        # It is of the last block with transactions: the engines may make several without any.
+        self.assertIn(int(told[0]["height"]), range(2, height))
         for number, (eventId, content) in enumerate(load.answered.items()):
             event = await daemons[number % 4].call("/rest/getEvent", eventId=eventId)
             self.assertEqual(event["eventId"], eventId)
