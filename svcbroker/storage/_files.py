@@ -205,9 +205,9 @@ def openReading(path: Path, *, connect: Connect) -> sqlite3.Connection:
     connection = _connect(path, connect)
     try:
         _apply(connection, f"PRAGMA cache_size = -{_READ_CACHE_KIB}", "PRAGMA query_only = ON")
-    except BaseException:
+    except sqlite3.Error as error:
         connection.close()
-        raise
+        raise refusal(error, path) from error
     return connection
 
 

@@ -277,5 +277,6 @@ class PageTests(DaemonTestCase):
                     return said;
                 }})()"""
             )
-        self.assertEqual([each for each in said if each == len(CONTENTS)], [4] * 5)
+        good = [each for each in said if not isinstance(each, str)]
+        self.assertEqual(good, [len(CONTENTS)] * len(range(0, MUTATIONS, 100)))
         self.assertEqual(len([each for each in said if isinstance(each, str)]), MUTATIONS)

@@ -24,7 +24,7 @@ from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers import _storedledger
 from svcbroker.ledgers._storedledger import LOG_PERIOD, MAX_REASONS, LedgerReader, StoredLedger
 from svcbroker.model import Block, Event, EventId, Execution, topicPrefix
-from svcbroker.storage import StorageError, Store
+from svcbroker.storage import StorageError, StorageRefused, Store
 from svcbroker.storage._files import openReading
 from svcbroker.storage._reader import ChainReader as StoreReader
 from tools.vectors.signedchain import SignedChain
@@ -347,14 +347,17 @@ class FileTests(DamageTestCase):
     def test_changedByteIsRefusedOrHarmless(self) -> None:
         """Every event, place and block is answered as it was published, or refused."""
         count, total = 0, 0
-        # The first page has the schema, which is read once, when the file is opened.
         for number, at in enumerate(range(4096, len(self.whole), 61)):
             if self.whole[at - 8 : at + 8] == bytes(16):
                 continue
             damaged = bytearray(self.whole)
             damaged[at] ^= 1 << number % 8
             self.restore(damaged)
-            _, refused = self.read(self.reader(isResting=number % 2 == 1))
+            try:
+                reader = self.reader(isResting=number % 2 == 1)
+            except StorageRefused:
+                continue  # The schema is read once, when the file is opened.
+            _, refused = self.read(reader)
             total += 1
             count += refused > 0
         self.assertGreater(total, 100)
