@@ -308,8 +308,11 @@ class ValidatorTests(BrokersTestCase):
         await self.publish(first, PublishEvent(topic="t", content=b"a"))
         await self.publish(second, PublishEvent(topic="t", content=b"b"))
         await chain.kill(1)
+        sender: Any = first._sender
+        # Nothing is taken while a node that it has asked does not answer.
+        await until(lambda: not sender.reason)
         waiting = first.submitMany([PublishEvent(topic="t", content=b"c")])
-        await until(lambda: first._sender is not None and bool(first._sender.underWay))
+        await until(lambda: bool(sender.underWay))
         self.assertFalse(waiting.done.called)
         for index in range(2):
             chain.run(index)
