@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from errno import EEXIST, EINVAL, EISDIR
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -129,3 +131,32 @@ def writeNew(path: Path | str, data: bytes, mode: int = 0o600) -> None:
         except BaseException:
             os.unlink(path)
             raise
+
+
+def replaceFile(
+    path: Path, data: bytes, check: Callable[[Path], object] = lambda made: None
+) -> None:
+    """
+    Replace a file as a whole, with the mode and the owner that it had; a new one is its owner's
+    alone.
+
+    @param check: is given the file that takes its place, beside it; where it raises an error, the
+        file stays as it was.
+    @raise OSError: it cannot be written.
+    """
+    made = path.with_name(path.name + ".new")
+    made.unlink(missing_ok=True)
+    try:
+        with newFile(made) as file:
+            file.write(data)
+            file.flush()
+            if path.exists():
+                status = path.stat()
+                os.fchmod(file.fileno(), status.st_mode & 0o777)
+                with suppress(PermissionError):
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fsync(file.fileno())
+        check(made)
+        made.replace(path)
+    finally:
+        made.unlink(missing_ok=True)

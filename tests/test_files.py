@@ -24,7 +24,7 @@ from svcbroker.commands.clientcommand import Contexts
 from svcbroker.commands.inputs import readPolicy
 from svcbroker.daemon.config import readSettings
 from svcbroker.daemon.operating import readOperatorFile
-from svcbroker.files import newFile, openFile, readFile, specialKind, writeNew
+from svcbroker.files import newFile, openFile, readFile, replaceFile, specialKind, writeNew
 from svcbroker.net.pem import readCertificates
 
 
@@ -165,6 +165,28 @@ class WritingTests(SynchronousTestCase):
         self.assertFalse(self.path.exists())
         with newFile(self.path):
             pass
+
+    def test_replacedFilesKeepTheirMode(self) -> None:
+        """New ones are their owner's, and nothing is left beside them."""
+        replaceFile(self.path, b"first")
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
+        self.path.chmod(0o640)
+        replaceFile(self.path, b"second")
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o640)
+        self.assertEqual(self.path.read_bytes(), b"second")
+        self.assertEqual([*self.directory.iterdir()], [self.path])
+
+    def test_filesStayWhereTheCheckFails(self) -> None:
+        """It sees what would take their place."""
+        self.path.write_bytes(b"old")
+
+        def check(made: Path) -> None:
+            self.assertEqual(made.read_bytes(), b"new")
+            raise ValueError("not this one")
+
+        self.assertRaises(ValueError, replaceFile, self.path, b"new", check)
+        self.assertEqual(self.path.read_bytes(), b"old")
+        self.assertEqual([*self.directory.iterdir()], [self.path])
 
     def fails(self, descriptor: int) -> None:
         """The disk is full."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import date, datetime
 from functools import wraps
 from getpass import getpass
@@ -27,7 +26,7 @@ from ..access import (
     parseAccounts,
     readAccounts,
 )
-from ..files import newFile
+from ..files import replaceFile
 from ..interfaces import Action, InvalidDescription
 from .arguments import ParsedType, jsonOption, makeCommand, options
 from .commandline import Command
@@ -351,26 +350,8 @@ def _changed(path: Path, change: Callable[[AccountText], str]) -> bytes:
 
 
 def _change(path: Path, change: Callable[[AccountText], str]) -> None:
-    """
-    Replace a file as a whole, with the mode and the owner that it had; a new one is its owner's
-    alone.
-    """
-    new = _changed(path, change)
-    made = path.with_name(path.name + ".new")
-    made.unlink(missing_ok=True)
-    try:
-        with newFile(made) as file:
-            file.write(new)
-            file.flush()
-            if path.exists():
-                status = path.stat()
-                os.fchmod(file.fileno(), status.st_mode & 0o777)
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
-            os.fsync(file.fileno())
-        made.replace(path)
-    finally:
-        made.unlink(missing_ok=True)
+    """Replace a file as a whole."""
+    replaceFile(path, _changed(path, change))
 
 
 HELP: Final = (

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 from attrs import define
-from twisted.internet.task import react
 
-from ..files import parseToml, readFile, writeNew
-from ..net.deferreds import asDeferred
+from ..files import parseToml, readFile, replaceFile, writeNew
 from ..net.endpoints import AddressPolicy
 from ..net.http import HttpClient, HttpError, makeClient, readBody
 from ..net.settings import ConfigError
 from ..proofs import ProofInvalid
 from .arguments import FILE, PATH, Decimal, jsonOption, makeCommand, options
+from .clientcommand import runReactor
 from .prooftext import factLine
 from .scittverify import importScitt
 from .terminal import CommandError, Console, Exit, showRecord
@@ -46,8 +44,8 @@ MAX_DOCUMENT: Final = 64 * 1024
     What is written to --output is a COSE_KeySet, for "keys" in the policy; with --policy, the
     issuer is added to that file, which svcbroker admin reload puts in force. Nothing is fetched
     later: fetch again into another file when the issuer has changed its keys, and replace the old
-    one. Whoever has the web server at this time says which keys these are: compare them with what
-    the issuer tells you.
+    one. Whoever controls the web server at this time decides which keys these are: compare them
+    with what the issuer tells you.
 
     Addresses that are not public are refused unless --allow names them, and redirects are not
     followed.
@@ -101,8 +99,9 @@ def command(
     if output.exists():
         raise CommandError(f"--output: {output} is there already")
     try:
-        found = scitt.keysInDocument(issuer, _Fetching(url, allowed, timeout).run())
-    except ProofInvalid as error:
+        data = runReactor(lambda reactor: _fetch(reactor, url, allowed, timeout))
+        found = scitt.keysInDocument(issuer, data)
+    except (HttpError, ProofInvalid) as error:
         raise CommandError(f"{url}: {error}", Exit.BAD) from None
     writeNew(output, scitt.encodeKeys(found.keys), 0o644)
     if added is not None:
@@ -162,51 +161,23 @@ class _PolicyWith:
         """
         from ..carriers.scitt.policyfile import readPolicy
 
-        beside = self.path.with_name(f"{self.path.name}.new")
-        writeNew(beside, self.text.encode("utf-8"), self.path.stat().st_mode & 0o777)
         try:
-            readPolicy("--policy", str(beside))
-            beside.replace(self.path)
+            replaceFile(
+                self.path,
+                self.text.encode("utf-8"),
+                lambda made: readPolicy("--policy", str(made)),
+            )
         except ConfigError as error:
             raise CommandError(f"the keys are written, and {error}") from None
-        finally:
-            beside.unlink(missing_ok=True)
 
 
-@define
-class _Fetching:
-    """
-    The request for a document.
-    """
-
-    url: str
-    allowed: AddressPolicy
-    timeout: float
-    data: bytes = b""
-    failure: Exception | None = None
-
-    def run(self) -> bytes:
-        """
-        The document.
-
-        @raise CommandError: there is none.
-        """
-        # It always ends so.
-        with suppress(SystemExit):
-            react(self._fetch)
-        if self.failure is not None:
-            raise CommandError(f"{self.url}: {self.failure}", Exit.BAD)
-        return self.data
-
-    @asDeferred
-    async def _fetch(self, reactor: Any) -> None:
-        client = makeClient(reactor, maxBody=MAX_DOCUMENT, policy=self.allowed)
-        try:
-            self.data = await fetchDocument(client, self.url, self.timeout)
-        except (HttpError, ProofInvalid) as error:
-            self.failure = error
-        finally:
-            await client.close()
+async def _fetch(reactor: Any, url: str, allowed: AddressPolicy, timeout: float) -> bytes:
+    """See L{fetchDocument}."""
+    client = makeClient(reactor, maxBody=MAX_DOCUMENT, policy=allowed)
+    try:
+        return await fetchDocument(client, url, timeout)
+    finally:
+        await client.close()
 
 
 async def fetchDocument(client: HttpClient, url: str, timeout: float) -> bytes:

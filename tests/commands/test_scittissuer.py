@@ -5,7 +5,9 @@ Tests for C{svcbroker proof scitt issuer}.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from treq.testing import RequestTraversalAgent
 from twisted.internet.defer import Deferred
@@ -17,6 +19,7 @@ from twisted.web.util import Redirect
 
 from svcbroker.carriers.scitt.policyfile import readPolicy
 from svcbroker.commands import scittissuer
+from svcbroker.net.endpoints import AddressPolicy
 from svcbroker.net.http import HttpClient, HttpError
 from svcbroker.proofs import ProofInvalid
 from svcbroker.proofs.scitt import ServiceKey, encodeKeys, readKeys
@@ -38,22 +41,26 @@ class IssuerTests(CommandTestCase):
         (self.directory / "other").write_bytes(encodeKeys([ServiceKey.derive(b"x").public]))
         self.policy.write_text('[[issuers]]\nissuer = "https://x.example"\nkeys = "other"')
         self.output = self.directory / "acme"
-        self.asked: list[scittissuer._Fetching] = []
+        self.asked: list[tuple[str, AddressPolicy]] = []
         self.answer = document([method("#a", publicKeyJwk=jwk(ED))], ["#a"])
 
-        def run(fetching: scittissuer._Fetching) -> bytes:
-            self.asked.append(fetching)
+        async def fetch(_: object, url: str, allowed: AddressPolicy, timeout: float) -> bytes:
+            self.asked.append((url, allowed))
             return self.answer
 
-        self.patch(scittissuer._Fetching, "run", run)
+        def run(work: Callable[[Any], Coroutine[Any, Any, bytes]]) -> bytes:
+            return self.successResultOf(Deferred.fromCoroutine(work(Clock())))
+
+        self.patch(scittissuer, "_fetch", fetch)
+        self.patch(scittissuer, "runReactor", run)
 
     def test_keysAreWrittenAndNamedInThePolicy(self) -> None:
         """The policy has what it had, and the issuer, as the service reads it."""
         told = self.good(*WORDS, DID, "--output", self.output, "--policy", self.policy)
         self.assertIn("document     https://acme.example/.well-known/did.json\n", told)
         self.assertIn(f"key          a, {ED.thumbprint.hex()}\n", told)
-        self.assertEqual(self.asked[0].url, "https://acme.example/.well-known/did.json")
-        self.assertFalse(self.asked[0].allowed.permits("acme.example", "127.0.0.1", 443))
+        self.assertEqual(self.asked[0][0], "https://acme.example/.well-known/did.json")
+        self.assertFalse(self.asked[0][1].permits("acme.example", "127.0.0.1", 443))
         known = readPolicy("scitt-policy", str(self.policy)).issuers
         self.assertEqual({name for name, _ in known}, {"https://x.example", DID})
         self.assertEqual(known[DID, b"a"].key.thumbprint, ED.thumbprint)
@@ -68,7 +75,7 @@ class IssuerTests(CommandTestCase):
         )
         self.assertEqual(told["keys"], {each: ED.thumbprint.hex() for each in ("a", f"{DID}#a")})
         self.assertEqual(len(readKeys(self.output.read_bytes())), 2)
-        self.assertTrue(self.asked[0].allowed.permits("acme.example", "127.0.0.1", 443))
+        self.assertTrue(self.asked[0][1].permits("acme.example", "127.0.0.1", 443))
 
     def test_nothingIsFetchedInVain(self) -> None:
         """What is wrong with the command line is said before anybody is asked."""
