@@ -3,7 +3,7 @@ Headers as they are stored. The header of a block repeats what those before it s
 of the validator sets, and its height stands in its row: two fifths of its bytes. So the row has the
 rest, and the number of a row of C{header_base}, which has what is alike.
 
-A module of its own: whoever reads the table C{head} needs it, and nothing else of the rows.
+A module of its own: all readers of the table C{head} need it, and most of them no other row.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def templateOf(batch: Batch, options: DeliveryOptions) -> FrameTemplate | None:
 
 
 def _template(_: object, batch: Batch, options: DeliveryOptions) -> FrameTemplate | Literal[False]:
-    """What L{templateOf} gives; C{False} where it gives none."""
+    """The template of a batch, for L{templateOf}; C{False} where there is none."""
     messages = messagesOf(batch, options.version, options.form)
     frames = []
     places = []

@@ -82,7 +82,7 @@ class ExecutedStatements:
         @raise LedgerUnavailable: a tree cannot be read now.
         """
         lines, deadline = _linesOf(head), self._clock.seconds() + seconds
-        # One after the other, so that nobody closes a tree that is being asked.
+        # One checkpoint at a time, so that no tree is closed while it is read.
         async with self._lock:
             for line in lines:
                 followed = await self._follow(line.topic)
