@@ -53,16 +53,21 @@ PUBLISHING: Final = 0.25
 MAX_OUTPUT: Final = 256 * 1024 * 1024
 """The bytes that may wait to be sent, where the process may use eight times as much memory."""
 
-CROWD: Final = 2000
-"""While so many events are with the ledgers, more than L{FEW} of a connection wait: two blocks."""
+BLOCK: Final = 1100
+"""The events of a large block."""
 
-CROWD_BESIDE_FEW: Final = 1100
-"""So many of those may be there while others publish a few, which are in the next block then."""
+CROWD: Final = 1200
+"""While so many events are with the ledgers, more than L{FEW} of a connection wait. Of more than
+L{LARGE} together there may be two L{BLOCK}s, one of which is being stored."""
+
+CROWD_BESIDE_FEW: Final = 600
+"""The same while others publish a few, which are behind so many then, and those of one connection.
+Of more than L{LARGE} together there is one L{BLOCK}."""
 
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
 
-LARGE: Final = CROWD_BESIDE_FEW // 2
+LARGE: Final = BLOCK // 2
 """More events of a connection wait for a block with those of others, where these publish a few."""
 
 SMALL: Final = 16 * 1024
@@ -423,11 +428,12 @@ class WorkBudget:
 
     def _hasRoom(self, events: int) -> bool:
         """Whether many events may be given to the ledgers."""
-        if not self.isShared():
-            return self.pending < CROWD
-        if events > LARGE and self._isTurnOfFew and self.pending > self._many:
+        isShared = self.isShared()
+        if events <= LARGE:
+            return self._many < CROWD_BESIDE_FEW if isShared else self.pending < CROWD
+        if isShared and self._isTurnOfFew and self.pending > self._many:
             return False
-        return not self._many or self._many + events <= CROWD_BESIDE_FEW
+        return not self._many or self._many + events <= (BLOCK if isShared else 2 * BLOCK)
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""
@@ -577,8 +583,8 @@ class Lane:
         Hot path: each request, packet and frame asks for it.
 
         @param isWrite: whether it publishes.
-        @param events: how many events are published, those of this connection included that are
-            not answered yet.
+        @param events: how many events are published; more than L{FEW} also where they are with
+            those of this connection that are not answered yet.
         @return: C{False} where this turn has no time left for it: it has to L{wait}.
         """
         budget = self._budget

@@ -18,6 +18,8 @@ from svcbroker.errors import Overloaded
 from svcbroker.net import budgets
 from svcbroker.net.budgets import (
     BEGINNING,
+    BLOCK,
+    CROWD,
     CROWD_BESIDE_FEW,
     FEW,
     FIRST_WRITES_A_TURN,
@@ -226,18 +228,32 @@ class WorkTests(WorkTestCase):
         self.wait("write", self.work.lane(), isWrite=True)
         self.assertEqual(self.turn(), ["write", "read"])
 
-    def test_manyEventsFillTwoBlocks(self) -> None:
-        self.work.submitted(1000)
-        self.assertTrue(self.work.lane().begin(True, events=1000))
-        self.work.submitted(1000)
-        self.assertFalse(self.work.lane().begin(True, events=1000))
+    def test_largeBatchesFillTwoBlocks(self) -> None:
+        self.work.submitted(BLOCK)
+        self.assertTrue(self.work.lane().begin(True, events=BLOCK))
+        self.work.submitted(BLOCK)
+        self.assertFalse(self.work.lane().begin(True, events=BLOCK))
         self.assertTrue(self.work.lane().begin(True, events=FEW))
 
-    def test_manyEventsFillOneBlockWhereOthersPublishAFew(self) -> None:
+    def test_manyEventsWaitForTheCrowdWithTheLedgers(self) -> None:
+        self.work.submitted(CROWD - 1)
+        self.assertTrue(self.work.lane().begin(True, events=LARGE))
+        self.work.submitted(LARGE)
+        self.assertFalse(self.work.lane().begin(True, events=FEW + 1))
+        self.assertTrue(self.work.lane().begin(True, events=FEW))
+
+    def test_manyEventsWaitForASmallerCrowdWhereOthersPublishAFew(self) -> None:
+        self.work.submitted(CROWD_BESIDE_FEW - 1)
+        self.work.submitted(1)
+        self.assertTrue(self.work.lane().begin(True, events=FEW + 1))
+        self.work.submitted(FEW + 1)
+        self.assertFalse(self.work.lane().begin(True, events=FEW + 1))
+        self.assertTrue(self.work.lane().begin(True, events=FEW))
+
+    def test_largeBatchesFillOneBlockWhereOthersPublishAFew(self) -> None:
         self.work.submitted(1000)
         self.work.submitted(1)
         self.assertFalse(self.work.lane().begin(True, events=1000))
-        self.assertTrue(self.work.lane().begin(True, events=CROWD_BESIDE_FEW - 1000))
         self.work.lane().wait(lambda: self.done.append("many"), True, events=1000)
         self.assertEqual(self.turn(), [])
         self.work.settled(1000)

@@ -363,10 +363,11 @@ class MqttConnection:
 
     def _publish(self, packets: Publishes) -> None:
         receiving = self._receiving or self._publishes
-        events = receiving.unanswered + packets.count
-        if events > FEW and not self._wire.mayWork(events):
-            self._waitFor(self._nextTurn(events, packets))
-            return
+        if receiving.unanswered + packets.count > FEW:
+            events = max(packets.count, FEW + 1)
+            if not self._wire.mayWork(events):
+                self._waitFor(self._nextTurn(events, packets))
+                return
         fitting, others = receiving.split(packets)
         receiving.publish(fitting)
         if others.runs and not self._isClosed:
