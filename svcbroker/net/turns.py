@@ -218,8 +218,9 @@ class EndOfTurn:
             self._untilTry = TRY_EVERY
         self._make(calls)
         self._isEnding = False
-        last, self._last = self._last, []
-        self._make(last)
+        if self._last:
+            last, self._last = self._last, []
+            self._make(last)
 
     def _make(self, calls: Sequence[Callable[[], object]]) -> None:
         for call in calls:

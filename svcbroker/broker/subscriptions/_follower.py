@@ -150,9 +150,15 @@ class Dispatcher(Generic[M]):
         @param size: the sum of the events' L{eventSize}, where it is known.
         """
         found: dict[Audience[M], list[Event]] = {}
+        topic: str | None = None
+        audiences: Sequence[Audience[M]] = ()
         for event in events:
+            # Hot path: most blocks have events of one topic, whose name is one object.
+            if event.topic is not topic:
+                topic = event.topic
+                audiences = self._match(topic)
             isErased = event.isErased
-            for audience in self._match(event.topic):
+            for audience in audiences:
                 if isErased and not audience.hasTombstones:
                     continue
                 if audience.tag is None or event.extensions.get(TAG) == audience.tag:

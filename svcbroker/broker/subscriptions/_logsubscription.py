@@ -386,7 +386,9 @@ class LogSubscription:
             self._outstanding.update(batch.encoded(_POSITIONS, _unacknowledged))
             self._unacknowledged += count
         else:
-            self._tell(count)
+            # As _tell does, for which there is no call.
+            self.notified += count
+            self._notifiedAt = self._now()
             if request.isDurable:
                 self._moved(self)
         self._subscriber.deliver(batch)

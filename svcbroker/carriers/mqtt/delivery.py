@@ -21,6 +21,7 @@ from ...access import Principal
 from ...interfaces import Action, Batch
 from ...model import Event
 from ...net.budgets import NAME_BYTES, ByteCount
+from ...operations import CLOUD_EVENT_EXTENSION
 from .codec import DUP, PUBREL, encode, encodePublish, encodeSuccess
 from .context import MAX_U16
 from .fields import (
@@ -158,10 +159,25 @@ def messagesOf(batch: Batch, version: int, form: CloudEventForm | None) -> Seque
 def _messages(
     events: Sequence[Event], hasProperties: bool, form: CloudEventForm | None, timestamp: int
 ) -> Sequence[MqttMessage]:
-    return [
-        messageOf(event, hasProperties=hasProperties, form=form, timestamp=timestamp)
-        for event in events
-    ]
+    messages: list[MqttMessage] = []
+    like: MqttMessage | None = None
+    for event in events:
+        # Hot path: events that were published together differ in their contents alone.
+        if (
+            like is not None
+            and event.extensions is like.event.extensions
+            and event.topic is like.event.topic
+        ):
+            message = MqttMessage(
+                *(event, like.topic, like.qos, like.retain, like.expires, like.publisher),
+                *(b"", event.content),
+            )
+        else:
+            message = messageOf(event, hasProperties=hasProperties, form=form, timestamp=timestamp)
+            isPlain = form is None and CLOUD_EVENT_EXTENSION not in event.extensions
+            like = message if isPlain and not hasProperties else None
+        messages.append(message)
+    return messages
 
 
 def templateOf(batch: Batch, options: DeliveryOptions) -> FrameTemplate | None:
@@ -179,17 +195,33 @@ def _template(_: object, batch: Batch, options: DeliveryOptions) -> FrameTemplat
     places = []
     identified = []
     others = []
-    largest = position = size = 0
+    largest = position = size = place = length = 0
+    head = b""
+    like: MqttMessage | None = None
     for message in messages:
         if message.expires is not None or message.publisher is not None:
             return False
-        encoded = encodeMessage(message, options, 0)
-        if encoded[0] & _QOS:
+        if (
+            like is not None
+            and message.topic is like.topic
+            and len(message.payload) == length
+            and message.qos == like.qos
+            and message.retain == like.retain
+        ):
+            # Hot path: it differs from the one before it in its payload alone.
+            encoded = head + message.payload
+        else:
+            encoded = encodeMessage(message, options, 0)
             # The packet identifier follows the topic, which follows the length.
             header = 2 if encoded[1] < 0x80 else 1 + lengthSize(encoded, 1)
-            places.append(position + header + len(message.topic))
+            place, length = header + len(message.topic), len(message.payload)
+            head = encoded[: len(encoded) - length]
+            # Properties have the id of the event.
+            like = None if options.version == MQTT_5 else message
+        if encoded[0] & _QOS:
+            places.append(position + place)
             identified.append(sentOf(message, options, 0))
-            size += identified[-1].size
+            size += length
         else:
             others.append(message.event)
         frames.append(encoded)

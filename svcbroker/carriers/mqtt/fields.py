@@ -290,6 +290,9 @@ def encodeVariableByteInteger(value: int) -> bytes:
     """
     if value < 0x80:
         return bytes((value,))
+    if value < 0x4000:
+        # Hot path.
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if value > MAX_VARIABLE_BYTE_INTEGER:
         raise ValueError("too large for a variable byte integer")
     encoded = bytearray()

@@ -5,6 +5,9 @@ that many subscribers get alike.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,7 +21,9 @@ from svcbroker.carriers.mqtt.codec import (
     encodeSuccesses,
 )
 from svcbroker.carriers.mqtt.context import MqttSettings
+from svcbroker.carriers.mqtt.delivery import FrameTemplate, makeOptions, messagesOf, templateOf
 from svcbroker.carriers.mqtt.fields import Properties, ReasonCode
+from svcbroker.carriers.mqtt.messages import ENVELOPE, RETAIN
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -38,6 +43,7 @@ from svcbroker.carriers.mqtt.packets import (
 )
 from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
+from svcbroker.operations import CLOUD_EVENT_EXTENSION
 
 from .support import Client, Server
 
@@ -413,6 +419,46 @@ class TemplateTests(SynchronousTestCase):
             (first,), *others = (client.transport.writes for client in clients)
             for (other,) in others:
                 self.assertIs(other, first)
+
+    def test_framesOfABatchAreThoseOfSingleEvents(self) -> None:
+        """Whatever is before and behind an event, its message and its frame are the same."""
+        qos1, retained = {ENVELOPE: '{"v":1,"q":1}'}, {RETAIN: "1"}
+        attributes = '{"id":"1","source":"s","type":"t","datacontenttype":"text/plain"}'
+        structured = {ENVELOPE: '{"v":1,"s":true}', CLOUD_EVENT_EXTENSION: attributes}
+        rows = [
+            ("t", {}, (b"a", b"b", b"cd", b"e" * 120, b"f" * 120, b"g" * 125, b"h" * 300)),
+            ("t", qos1, (b"a", b"b")),
+            ("u", qos1, (b"a", b"b")),
+            ("u", retained, (b"a", b"b")),
+            ("u", structured, (b"a", b"b", b"")),
+            ("u", {}, (b"a", b"")),
+        ]
+        events = [
+            Event(
+                topic=topic, content=content, extensions=extensions, eventId=EventId("0" * 8, 1, 1)
+            )
+            for topic, extensions, contents in rows
+            for content in contents
+        ]
+        for version, qos in itertools.product(VERSIONS, range(3)):
+            batch, options = Batch(events, 0), makeOptions(version, qos, True, (), False, None)
+            singles = [Batch([event], 0) for event in events]
+            messages = [message for each in singles for message in messagesOf(each, version, None)]
+            self.assertEqual(messagesOf(batch, version, None), messages)
+            frames = [templateOf(each, options) for each in singles]
+            template = templateOf(batch, options)
+            assert template is not None
+            self.assertEqual(template.filled(7), self.joined(frames, 7))
+            self.assertEqual(template.size, sum(each.size for each in frames if each is not None))
+
+    def joined(self, templates: Iterable[FrameTemplate | None], first: int) -> bytes:
+        """The frames of templates of one event each, with consecutive packet identifiers."""
+        data = b""
+        for each in templates:
+            assert each is not None
+            data += each.filled(first)
+            first += len(each.sent)
+        return data
 
     def test_usedIdentifierIsSkipped(self) -> None:
         """Where an identifier is in use, another is taken; each can be acknowledged."""
