@@ -1,5 +1,5 @@
 """
-Waiting for a condition that other programs bring about.
+Waiting for a condition that other programs bring about, or for what a clock has due.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock, deferLater
 
 reactor: Any = _reactor
 
@@ -30,3 +30,16 @@ async def until(isTrue: Callable[[], Any]) -> None:
         if reactor.seconds() > end:
             raise AssertionError("it does not come")
         await deferLater(reactor, STEP)
+
+
+def passTurns(clock: Clock, most: int) -> None:
+    """
+    Make the calls that are due, and those that follow from them, as turns of a reactor would.
+
+    @param most: the turns after which it ends, though calls may be due.
+    """
+    for _ in range(most):
+        now = clock.seconds()
+        if not any(each.getTime() <= now for each in clock.calls):
+            return
+        clock.advance(0)

@@ -42,6 +42,7 @@ from tests.carriers.mqtt.support import Client as MqttClient
 from tests.carriers.mqtt.support import MetadataFile
 from tests.carriers.stomp.support import Client as StompClient
 from tests.carriers.webhook.support import SETTINGS, FakePoster, FakeResolver, Post
+from tests.waiting import passTurns
 
 from .support import FakeAuthenticator
 
@@ -157,11 +158,9 @@ class CarriersFixture:
 
     def pump(self) -> None:
         """Let everything happen that needs no time but that of the disk."""
-        for _ in range(20):
-            self.clock.advance(0)
+        passTurns(self.clock, 20)
         self.clock.advance(0.05)
-        for _ in range(10):
-            self.clock.advance(0)
+        passTurns(self.clock, 10)
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

@@ -43,6 +43,7 @@ from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.net.budgets import Budgets
 from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 from tests.broker.support import MemoryMetadataFile
+from tests.waiting import passTurns
 
 MAX_PACKET = 10 * 1024 * 1024
 
@@ -330,11 +331,9 @@ class Server:
 
     def pump(self) -> None:
         """Let everything happen that needs no time but that of the disk."""
-        for _ in range(30):
-            self.clock.advance(0)
+        passTurns(self.clock, 30)
         self.clock.advance(0.05)
-        for _ in range(10):
-            self.clock.advance(0)
+        passTurns(self.clock, 10)
 
     def turn(self) -> bool:
         """One turn of the reactor: make the calls that are due; whether there were any."""
