@@ -50,6 +50,7 @@ def _server(pythonPath: str) -> tuple[str, subprocess.Popen[bytes]]:
             env={**os.environ, "PYTHONPATH": pythonPath},
             pass_fds=[listening.fileno()],
         )
+    atexit.register(process.communicate)
     return path, process
 
 

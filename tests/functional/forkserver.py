@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -51,6 +52,13 @@ def importLibraries() -> None:
     gc.freeze()
 
 
+def reap() -> None:
+    """Wait for all children that have ended: only so is the time counted that they took."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def serve(listening: socket.socket) -> dict[str, Any]:
     """
     Fork a child for each request. It returns in the child, with the request.
@@ -58,13 +66,13 @@ def serve(listening: socket.socket) -> dict[str, Any]:
     The files of a request are the standard ones of the child, and one to which the child's process
     identifier and exit status are written.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         waits: list[Any] = [listening, 0]
         ready, _, _ = select.select(waits, [], [])
+        reap()
         if 0 in ready:
-            sys.exit()
+            os._exit(0)
         requests, _ = listening.accept()
         with requests:
             request, files, _, _ = socket.recv_fds(requests, MAX_REQUEST, 4)
@@ -73,7 +81,6 @@ def serve(listening: socket.socket) -> dict[str, Any]:
         for file in files:
             os.close(file)
     listening.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     *standard, report = files
     pid = os.fork()
