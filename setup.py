@@ -81,7 +81,7 @@ setup(
     packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
-        "svcbroker.carriers.http.descriptions": ["asyncapi.json"],
+        "svcbroker.carriers.http.descriptions.openapi": ["asyncapi.json"],
         "svcbroker.commands": ["helptexts.json"],
         # The licences of the vendored files are in the metadata.
         "svcbroker.ledgers.evm": ["EventLog.json", "EventLog.sol"],

@@ -24,9 +24,7 @@ from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...net.turns import EndOfTurn
 from ...operations import WEEVENT, WEEVENT_INTERFACE, Incidents, Interface
 from .connection import BrokerChannel, BrokerSite
-from .descriptions import descriptionRoutes
-from .descriptions.openapi import ServedPath
-from .descriptions.openrpc import withDiscovery
+from .descriptions import ServedPath, descriptionRoutes, withDiscovery
 from .fastpath import CallBatches, FastChannel, FastPath
 from .jsonrpc import errorEncoder, rpcEndpoint
 from .logins import MAX_LOGGED, MAX_SESSIONS, HttpSettings, LogIns

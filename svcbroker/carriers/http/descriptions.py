@@ -1,37 +1,55 @@
 """
-The OpenAPI document, made from the declarations, and the parts that all descriptions have in
-common.
+Descriptions of the interface for programs and for readers, made from the declarations: OpenAPI,
+OpenRPC and AsyncAPI, their paths, and the page that links them, plain HTML without script or style.
+
+AsyncAPI is written in C{asyncapi.json} as clients get it, but for C{{"$use": NAME}}, which stands
+for something of C{definitions} or of L{_constants}.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
+from msgspec import Raw
 from msgspec.json import schema_components
+from twisted.internet.defer import succeed
+from twisted.web.server import Request
+from twisted.web.template import Tag, flattenString, tags
 
-from .... import __version__
-from ....errors import BrokerError
-from ....operations import (
+from ... import __version__
+from ...errors import BrokerError, NotAuthorized
+from ...model import EXTENSION_PREFIX
+from ...operations import (
     CLOUD_EVENT_SCHEMA,
     CLOUD_EVENT_TYPE,
     CLOUD_EVENTS,
     COMMON_ERRORS,
+    EVENT,
     FOLLOW,
+    FRAME_HEADERS,
+    SEND_HEADERS,
     ContentType,
     ErrorRecord,
+    EventHeader,
     EventPageResult,
     ExtensionsType,
     IdempotencyKeyType,
     Interface,
+    LoggedEvent,
     Operation,
     Parameter,
+    Result,
 )
-from ..jsonrpc import Failed
-from ..plain import FORM_TYPE
-from ..publicroutes import Alive, Readiness
+from .jsonrpc import Failed
+from .plain import FORM_TYPE
+from .publicroutes import Alive, Readiness
+from .routes import Route, encode, respond
 
 SECURITY: Final = {
     "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
@@ -152,15 +170,12 @@ _REFUSALS = {
         _RETRY_AFTER,
     ),
 }
-ABOUT: Final = """\
+_REST_DESCRIPTION = """\
 Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
 Every answer of REST, of the queries and of JSON-RPC has HTTP status 200, but for 401, 403 and 503.
 Of REST and the queries, an object of code and message with a code other than 0 is a failure.
 
-A broker without accounts needs no credentials, and ignores them.\
-"""
-_DESCRIPTION = f"""\
-{ABOUT}
+A broker without accounts needs no credentials, and ignores them.
 
 Since HTTP takes every request, the schemas of requests do so too: the first alternative is what
 an operation wants, the other what it answers with a failure. What is required is marked by
@@ -168,7 +183,7 @@ x-required.\
 """
 
 
-def document(served: ServedPath) -> Mapping[str, Any]:
+def openApi(served: ServedPath) -> Mapping[str, Any]:
     """The OpenAPI 3.1 document of a path."""
     base, operations, queries = served.base, served.interface.operations, served.interface.queries
     calls = (*operations, *queries)
@@ -202,7 +217,7 @@ def document(served: ServedPath) -> Mapping[str, Any]:
         "info": {
             "title": served.title,
             "version": __version__,
-            "description": _DESCRIPTION,
+            "description": _REST_DESCRIPTION,
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         # The one that serves this document, at whatever address.
@@ -422,3 +437,312 @@ def _call(operation: Operation) -> dict[str, Any]:
         },
         "required": ["jsonrpc", "method", *(["params"] if params["required"] else [])],
     }
+
+
+_RPC_DESCRIPTION = """\
+Calls of JSON-RPC 2.0 by POST. Parameters are an object, or an array in the order given here; null
+is as good as an absent parameter. Members that a method does not know are ignored.
+
+A required parameter with x-optional may be absent from an object. From an array it may not, since
+others follow it: there it is null.\
+"""
+_BOOLEAN = {"type": "string", "enum": ["true", "false"]}
+
+
+def openRpc(served: ServedPath) -> Mapping[str, Any]:
+    """The OpenRPC 1.3 document of the endpoint of JSON-RPC below a path."""
+    interface = served.interface
+    operations = interface.operations
+    schemas, components = schemasOf([each.result.type for each in operations])
+    errors = {error for each in operations for error in _rpcErrorsOf(each)}
+    return {
+        "openrpc": "1.3.2",
+        "info": {"title": served.title, "version": __version__, "description": _RPC_DESCRIPTION},
+        "servers": [
+            {
+                "name": "default",
+                "description": "Where a broker listens unless --http says otherwise.",
+                "url": f"http://127.0.0.1:8080{served.base}/jsonrpc",
+            }
+        ],
+        "methods": [
+            _method(each, schema) for each, schema in zip(operations, schemas, strict=True)
+        ],
+        "components": {
+            "schemas": components,
+            "errors": {
+                error.__name__: _error(error, interface.exceptionName)
+                for error in sorted(errors, key=lambda error: error.code)
+            },
+        },
+    }
+
+
+def _rpcErrorsOf(operation: Operation) -> Sequence[type[BrokerError]]:
+    return (*errorsOf(operation), NotAuthorized)
+
+
+def _error(error: type[BrokerError], exceptionName: str | None) -> dict[str, Any]:
+    data = {
+        "exceptionTypeName": exceptionName or error.__name__,
+        "message": error.text,
+        "code": error.code,
+    }
+    return {"code": error.rpcCode, "message": error.text, "data": data}
+
+
+def _method(operation: Operation, result: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = operation.parameters
+    # Behind the last required one are those that an array can do without.
+    last = max((n for n, each in enumerate(parameters) if each.isRequired), default=-1)
+    return {
+        "name": operation.name,
+        "summary": operation.summary,
+        "paramStructure": "either",
+        "params": [_parameter(each, n <= last) for n, each in enumerate(parameters)],
+        "result": {
+            "name": "result",
+            "schema": _BOOLEAN if operation.result.type is bool else result,
+        },
+        "errors": [
+            {"$ref": f"#/components/errors/{error.__name__}"} for error in _rpcErrorsOf(operation)
+        ],
+    }
+
+
+def _parameter(parameter: Parameter, isRequired: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": parameter.name,
+        "description": parameter.description,
+        "required": isRequired,
+        "schema": parameter.type.schema,
+    }
+    if isRequired and not parameter.isRequired:
+        described["schema"] = {"anyOf": [parameter.type.schema, {"type": "null"}]}
+        described["x-optional"] = True
+    return described
+
+
+def withDiscovery(served: ServedPath) -> Interface:
+    """
+    The interface of a path and the method C{rpc.discover}, which answers with the document of its
+    calls.
+    """
+    interface = served.interface
+    # Made with the first call, since that takes long.
+    text = cache(lambda: Raw(encode(openRpc(served))))
+    discover = Operation(
+        name="rpc.discover",
+        summary="Read the OpenRPC document.",
+        result=Result(type=dict[str, Any], render=lambda text: text),
+        method=lambda broker: lambda principal: succeed(text()),
+    )
+    return evolve(interface, operations=(*interface.operations, discover))
+
+
+_TEMPLATE: Final = Path(__file__).with_name("asyncapi.json")
+_DIALECT: Final = "dialect"
+"""The channel of STOMP in a dialect; the names of its operations and messages begin with it."""
+
+_DIALECT_DESCRIPTION = """\
+Events by STOMP 1.1 over WebSocket, for clients of another product, and webhooks. The application is
+the broker: it receives what clients publish, and sends what they subscribe to. The host and port
+are those of a broker without options. A broker without accounts needs no credentials.\
+"""
+
+
+def asyncApi(served: ServedPath) -> Mapping[str, Any]:
+    """The AsyncAPI 3.1 document of a path and, if it is the main one, of the carriers beside it."""
+    text = _TEMPLATE.read_text("utf-8")
+    for name, value in (
+        ("base", served.base),
+        ("root", served.base or "/"),
+        ("title", served.title),
+        ("version", __version__),
+    ):
+        text = text.replace(f"{{{name}}}", value)
+    template = json.loads(text)
+    if served.interface.dialect is None:
+        _keep(template, {"mqtt", "stomp", "webhook", "follow"})
+    elif served.isMain:
+        template["channels"]["stomp"]["servers"].pop()  # over WebSocket there is the dialect
+    else:
+        _keep(template, {_DIALECT, "webhook"})
+        template["info"]["description"] = _DIALECT_DESCRIPTION
+        # It is the only STOMP that is served here.
+        text = re.sub(rf'(?<=["/]){_DIALECT}(?=[A-Z"/])', "stomp", json.dumps(template))
+        template = json.loads(text)
+    uses = {**template.pop("definitions"), **_constants(served)}
+    types = [EVENT.type, LoggedEvent, ErrorRecord] if served.isMain else [EVENT.type]
+    template["components"]["schemas"] = schemasOf(types)[1]
+    made: dict[str, Any] = _expanded(template, uses)
+    return made
+
+
+def _keep(template: dict[str, Any], channels: Collection[str]) -> None:
+    """Leave only these channels in a document, with what they need."""
+    used: set[str] = set()
+    for kind in ("channels", "operations"):
+        for name, part in list(template[kind].items()):
+            channel = name if kind == "channels" else part["channel"]["$ref"].rpartition("/")[2]
+            if channel in channels:
+                used |= {each["$ref"].rpartition("/")[2] for each in part.get("servers", ())}
+                used |= {*part["messages"]} if kind == "channels" else set()
+            else:
+                del template[kind][name]
+    for parts in (template["servers"], template["components"]["messages"]):
+        for name in parts.keys() - used:
+            del parts[name]
+
+
+def _constants(served: ServedPath) -> Mapping[str, Any]:
+    """The parts of the document that are made of declarations, by their names."""
+    dialect = served.interface.dialect
+    frames = {"stomp": (FRAME_HEADERS, EXTENSION_PREFIX)}
+    if dialect is not None:
+        name = _DIALECT if served.isMain else "stomp"
+        frames[name] = (served.interface.frames, dialect.prefix)
+    headers = {
+        f"{name}{kind}": schema
+        for name, (table, prefix) in frames.items()
+        for kind, schema in (
+            ("Send", _headersSchema(table.send, prefix)),
+            ("Subscribe", _headersSchema(table.subscribe)),
+            ("Message", _headersSchema(table.message, prefix)),
+            ("Receipt", _headersSchema(table.receipt)),
+            ("Error", _headersSchema(table.error)),
+        )
+    }
+    parameters = {
+        "type": "object",
+        "properties": {
+            each.name: {**each.type.schema, "description": each.description}
+            for each in FOLLOW.parameters
+        },
+        "required": [each.name for each in FOLLOW.parameters if each.isRequired],
+    }
+    return {
+        **headers,
+        "mqttPublish": _headersSchema(SEND_HEADERS, EXTENSION_PREFIX),
+        "followParameters": parameters,
+        "cloudEvent": CLOUD_EVENT_SCHEMA,
+    }
+
+
+def _headersSchema(declared: Collection[EventHeader], prefix: str = "") -> dict[str, Any]:
+    """
+    The schema of headers.
+
+    @param prefix: the beginning of those that are extensions; empty where there are none.
+    """
+    required = [each.name for each in declared if each.isRequired]
+    headers: dict[str, Any] = {
+        "type": "object",
+        "properties": {
+            each.name: {**_ANY_TEXT, "description": each.description} for each in declared
+        },
+        "additionalProperties": _ANY_TEXT,
+    }
+    if prefix:
+        extension = {**_ANY_TEXT, "description": "An extension of the event."}
+        headers["patternProperties"] = {f"^{prefix}": extension}
+    return {**headers, "required": required} if required else headers
+
+
+def _expanded(value: Any, uses: Mapping[str, Any]) -> Any:
+    """A part of the template with what it uses in place."""
+    if isinstance(value, list):
+        return [_expanded(each, uses) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "$use" in value:
+        return _expanded(uses[value["$use"]], uses)
+    return {name: _expanded(each, uses) for name, each in value.items()}
+
+
+_PAGE_HEADERS = (
+    ("Content-Type", "text/html;charset=UTF-8"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("Referrer-Policy", "no-referrer"),
+)
+_DOCUMENTS: Final[Mapping[str, tuple[Callable[[ServedPath], Mapping[str, Any]], str]]] = {
+    "openapi.json": (openApi, "OpenAPI: REST, the admin queries and health"),
+    "openrpc.json": (openRpc, "OpenRPC: the methods of JSON-RPC"),
+    "asyncapi.json": (asyncApi, "AsyncAPI: events besides single calls"),
+}
+"""The name of each document below a path, with what makes it and its description."""
+
+
+def descriptionRoutes(served: ServedPath) -> Iterator[Route]:
+    """
+    The routes of a path's documents, and of the page that shows them. Like calls they require
+    credentials, and need no grants.
+    """
+    for name, (make, _) in _DOCUMENTS.items():
+        yield _route(f"{served.base}/{name}", partial(_encode, partial(make, served)))
+    yield _route(f"{served.base}/docs", partial(_page, served), _PAGE_HEADERS)
+
+
+def _page(served: ServedPath) -> bytes:
+    """The links to the documents, and a line for each call."""
+    base, rest = served.base, openApi(served)
+    title = f"{rest['info']['title']} {rest['info']['version']}"
+    links = (
+        tags.li(tags.a(name, href=f"{base}/{name}"), f" {text}")
+        for name, (_, text) in _DOCUMENTS.items()
+    )
+    body = tags.body(
+        tags.h1(title),
+        tags.p(
+            "Programs that show these documents: Swagger Editor, OpenRPC Playground, AsyncAPI "
+            "Studio."
+        ),
+        tags.ul(*links),
+        tags.h2("Calls"),
+        tags.dl(*_calls(rest)),
+    )
+    head = tags.head(
+        tags.meta(charset="utf-8"),
+        tags.meta(name="viewport", content="width=device-width, initial-scale=1"),
+        tags.title(title),
+    )
+    # Nothing in it has to be waited for.
+    texts: list[bytes] = []
+    flattenString(None, tags.html(head, body, lang="en")).addCallback(texts.append)
+    [text] = texts
+    return b"<!DOCTYPE html>\n" + text
+
+
+def _calls(rest: Mapping[str, Any]) -> Iterator[Tag]:
+    for path, methods in rest["paths"].items():
+        names = ", ".join(each.upper() for each in methods)
+        described = methods.get("get") or methods["post"]
+        yield tags.dt(tags.code(f"{names} {path}"))
+        yield tags.dd(described["summary"])
+
+
+def _encode(make: Callable[[], Mapping[str, Any]]) -> bytes:
+    return encode(make())
+
+
+def _route(
+    path: str, make: Callable[[], bytes], headers: tuple[tuple[str, str], ...] = ()
+) -> Route:
+    """
+    The route of a text.
+
+    @param make: makes the text. It is called with the first request, since that takes long.
+    @param headers: headers besides those of JSON, or in their place.
+    """
+    make = cache(make)
+
+    def handle(request: Request) -> bytes:
+        body = respond(request, make())
+        for name, value in headers:
+            request.setHeader(name, value)
+        return body
+
+    return Route(path=path, methods=("GET",), handler=handle)
