@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from attrs import asdict
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from .children import CHECKOUT, Ended, Missing, household
 from .comet import findEngine, measureNetwork

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from svcbroker.access import hashPassword
-from svcbroker.commands.bench.load import Broken, Shape, drive
+from svcbroker.commands.bench import Broken, Shape, drive
 
 from .children import freePorts, household
 from .loader import connected, driveOn

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from svcbroker.commands.bench.load import Broken, percentile
+from svcbroker.commands.bench import Broken, percentile
 
 from .children import CHECKOUT
 from .loader import Load, connected, drive, driveOn

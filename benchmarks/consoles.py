@@ -26,7 +26,7 @@ from statistics import median
 from time import perf_counter, sleep
 
 from svcbroker.access import hashPassword
-from svcbroker.commands.bench.load import Shape, drive
+from svcbroker.commands.bench import Shape, drive
 
 from .accounts import BODY, CREDENTIALS, accountsFile, countOne, request
 from .children import household, separateCores

@@ -27,15 +27,7 @@ from time import perf_counter, sleep
 
 from attrs import define, field
 
-from svcbroker.commands.bench.load import (
-    MQTT_5,
-    MQTT_311,
-    TIMEOUT,
-    Broken,
-    connectPacket,
-    packet,
-    text,
-)
+from svcbroker.commands.bench import MQTT_5, MQTT_311, TIMEOUT, Broken, connectPacket, packet, text
 
 from .children import freePorts, household, separateCores, start
 from .servers import TWISTD, Server, awaitLine

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from svcbroker.commands.bench.load import Measured, percentile
+from svcbroker.commands.bench import Measured, percentile
 
 WARM_UP = 0.3
 """Seconds of load before each measurement, at most a quarter of it."""

@@ -30,7 +30,7 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define, evolve, field, frozen
 
-from svcbroker.commands.bench.load import (
+from svcbroker.commands.bench import (
     TIMEOUT,
     Broken,
     ask,

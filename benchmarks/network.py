@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from attrs import define
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench import TIMEOUT, Broken
 from svcbroker.ledgers.cometbft.provisioning import (
     Address,
     NetworkPlan,

@@ -24,7 +24,7 @@ from statistics import median
 from time import perf_counter, sleep
 from urllib.parse import urlencode
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench import TIMEOUT, Broken
 
 from .brokers._broker import TOPIC
 from .brokers._daemon import startDaemon

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench import TIMEOUT, Broken
 
 from .children import cpuOf, memoryOf, start
 

@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from svcbroker.commands.bench.load import Broken, Shape, drive, splitAnswer
+from svcbroker.commands.bench import Broken, Shape, drive, splitAnswer
 from svcbroker.proofs.scitt import Claims, ServiceKey, encodeKeys
 
 from .accounts import BODY, countOne, request

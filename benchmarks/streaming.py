@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from svcbroker.commands.bench.load import Broken, Measured
+from svcbroker.commands.bench import Broken, Measured
 
 from .brokers import Broker, startDaemon, startMosquitto, startRabbit
 from .children import Missing, busyOf, separateCores

@@ -10,14 +10,7 @@ from contextlib import closing
 from socket import socket
 from time import perf_counter, process_time
 
-from svcbroker.commands.bench.load import (
-    MQTT_5,
-    Broken,
-    Measured,
-    connectPacket,
-    greet,
-    publishPacket,
-)
+from svcbroker.commands.bench import MQTT_5, Broken, Measured, connectPacket, greet, publishPacket
 
 from .loader import allowFiles, connect
 from .wires import mqtt

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from .brokers import Broker, startDaemon
 from .children import Missing, household, separateCores

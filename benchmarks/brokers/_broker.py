@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import define
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..children import START_SECONDS, Missing, cpuOf, familyOf, memoryOf, stop
 from ..servers import Server

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from svcbroker import __version__
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..children import CHECKOUT, Missing, awaitPorts, freePorts, start, stop
 from ..servers import TWISTD, Server

@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 
 import msgspec
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..children import START_SECONDS, Missing, awaitPorts, freePorts, start, stop
 from ..wires.amqp import QueueControl

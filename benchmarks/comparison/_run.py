@@ -14,7 +14,7 @@ from time import perf_counter, sleep
 import msgspec
 from attrs import define, field
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench import TIMEOUT, Broken
 
 from ..brokers import (
     TOPIC,

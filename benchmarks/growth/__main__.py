@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from attrs import asdict
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..children import CHECKOUT, Ended, Missing, household, separateCores
 from ..machine import machine

@@ -14,8 +14,8 @@ from random import Random
 import msgspec
 from attrs import frozen
 
-from svcbroker.commands.bench.load import Broken, Measured, Shape, httpRequest, percentile
-from svcbroker.commands.bench.load import drive as driveHere
+from svcbroker.commands.bench import Broken, Measured, Shape, httpRequest, percentile
+from svcbroker.commands.bench import drive as driveHere
 from svcbroker.model import topicPrefix
 
 from ..loader import Load, Protocol, allowFiles, connect, drive, driveOn

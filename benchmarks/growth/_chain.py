@@ -12,7 +12,7 @@ from statistics import median
 
 from attrs import frozen
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..loader import drive
 from ._asking import (

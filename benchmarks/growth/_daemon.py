@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import frozen
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken
+from svcbroker.commands.bench import TIMEOUT, Broken
 
 from ..children import START_SECONDS, STOP_SECONDS, cpuOf, freePorts, memoryOf, start
 

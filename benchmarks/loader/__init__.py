@@ -6,7 +6,7 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
  3. for some seconds the program keeps requests under way on all of them, and checks every answer
 """
 
-from svcbroker.commands.bench.load import Measured, allowFiles
+from svcbroker.commands.bench import Measured, allowFiles
 
 from ._drive import connect, connected, drive, driveOn
 from ._plan import Load, Protocol, encodePlan

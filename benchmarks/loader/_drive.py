@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from time import sleep
 
-from svcbroker.commands.bench.load import TIMEOUT, Broken, Measured, allowFiles
+from svcbroker.commands.bench import TIMEOUT, Broken, Measured, allowFiles
 
 from ..building import buildLoader
 from ._plan import Load, decodeFound, encodePlan

@@ -13,7 +13,7 @@ from socket import socket
 
 from attrs import frozen
 
-from svcbroker.commands.bench.load import Measured
+from svcbroker.commands.bench import Measured
 
 UNLIMITED = (1 << 64) - 1
 _MOST_FRAMES = 1 << 16

@@ -8,7 +8,7 @@ import struct
 from socket import socket
 from types import TracebackType
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..loader import Load, Protocol, connect
 from .talk import CONTENT, readExactly

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from svcbroker.commands.bench.load import httpRequest
+from svcbroker.commands.bench import httpRequest
 
 from ..loader import Load, Protocol
 from .talk import CONTENT

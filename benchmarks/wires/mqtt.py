@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from socket import socket
 
-from svcbroker.commands.bench.load import greet, packet, publishPacket, text
+from svcbroker.commands.bench import greet, packet, publishPacket, text
 
 from ..loader import Load, Protocol
 from .talk import CONTENT, ask

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..loader import Load, Protocol, connect
 from .talk import CONTENT, ask, read

@@ -4,7 +4,7 @@ Redis: RESP 2, and streams.
 
 from __future__ import annotations
 
-from svcbroker.commands.bench.load import Broken
+from svcbroker.commands.bench import Broken
 
 from ..loader import Load, Protocol, connect
 from .talk import CONTENT, ask

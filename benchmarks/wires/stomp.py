@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from socket import socket
 
-from svcbroker.commands.bench.load import connectFrame, sendFrame
+from svcbroker.commands.bench import connectFrame, sendFrame
 
 from ..loader import Load, Protocol
 from .talk import CONTENT, ask

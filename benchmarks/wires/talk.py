@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from socket import socket
 
-from svcbroker.commands.bench.load import Broken, ask, read
+from svcbroker.commands.bench import Broken, ask, read
 
 __all__ = ["CONTENT", "ask", "read", "readExactly"]
 

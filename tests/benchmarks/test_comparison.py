@@ -21,7 +21,7 @@ from benchmarks.comparison import (
 )
 from benchmarks.comparison._targets import find
 from benchmarks.found import Found, marks
-from svcbroker.commands.bench.load import Measured
+from svcbroker.commands.bench import Measured
 
 from .test_report import requireDrawing
 

@@ -1,12 +1,12 @@
 """
-Tests for L{svcbroker.commands.bench.load}: HTTP answers, split by the load in Python.
+Tests for L{svcbroker.commands.bench}: HTTP answers, split by the load in Python.
 """
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands.bench.load import Broken, splitAnswer
+from svcbroker.commands.bench import Broken, splitAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\n"
 

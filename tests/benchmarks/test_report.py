@@ -24,7 +24,7 @@ from benchmarks.report import (
     middle,
     writeReport,
 )
-from svcbroker.commands.bench.load import percentile
+from svcbroker.commands.bench import percentile
 
 CHART = Chart(
     name="growth",

@@ -17,7 +17,7 @@ from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
 from benchmarks.wires.talk import CONTENT, ask, readExactly
 from svcbroker.carriers.mqtt.codec import Decoder
 from svcbroker.carriers.mqtt.packets import MQTT_311, Publish
-from svcbroker.commands.bench.load import Broken, packet, publishPacket
+from svcbroker.commands.bench import Broken, packet, publishPacket
 
 
 class HttpTests(SynchronousTestCase):

@@ -28,7 +28,7 @@ from svcbroker.carriers.http.follow import Following
 from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.carrier import webSocketRoute as mqttRoute
 from svcbroker.carriers.stomp.carrier import webSocketRoute as stompRoute
-from svcbroker.commands.bench.load import connectFrame, connectPacket, packet, publishPacket, text
+from svcbroker.commands.bench import connectFrame, connectPacket, packet, publishPacket, text
 from svcbroker.errors import Overloaded
 from svcbroker.net.pem import CertificateDirectory
 from svcbroker.net.tls import ServerCertificates, TLSServerEndpoint
