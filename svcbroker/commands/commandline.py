@@ -229,6 +229,7 @@ COMMANDS: Final = (
         "audit",
         "Check everything in a data directory, and name the place of any damage.",
         group="chain",
+        place="chainfiles:auditCommand",
         example="svcbroker chain audit /var/lib/svcbroker --checkpoint checkpoints.txt",
     ),
     Command(
@@ -393,13 +394,23 @@ COMMANDS: Final = (
         "Make accounts, their passwords and tokens, and say what they may do.",
         group="admin",
     ),
-    Command("erase", "Erase the content of events, for good and on all nodes.", group="admin"),
-    Command("hold", "Keep events from being erased, until their case is closed.", group="admin"),
+    Command(
+        "erase",
+        "Erase the content of events, for good and on all nodes.",
+        group="admin",
+        place="erasure:eraseCommand",
+    ),
+    Command(
+        "hold",
+        "Keep events from being erased, until their case is closed.",
+        group="admin",
+        place="erasure",
+    ),
     Command(
         "retain",
         "Show how long the contents of events are kept, and how far older ones are erased.",
         group="admin",
-        place="erase:retainCommand",
+        place="erasure:retainCommand",
         example="svcbroker admin retain --data-dir /var/lib/svcbroker",
     ),
     Command(

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 from svcbroker.archive import BROKER_FILES, ImportRefused, backUp, exportChain, importChain
-from svcbroker.commands.audit import _summary
+from svcbroker.commands.chainfiles import _summary
 from svcbroker.proofs.cometbft import LightBlock
 from tools.vectors.enginechain import EngineChain
 

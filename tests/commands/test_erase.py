@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from svcbroker.commands.erase import ageText
+from svcbroker.commands.erasure import ageText
 from tests.commands.support import OperatorTestCase
 
 
