@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from ..access import accessBounds
 from ..carriers.http.feature import largestBody
-from ..ledgers.ledgermemory import ledgerBounds
+from ..ledgers.measures import ledgerBounds
 from ..net.bounds import (
     CONNECTIONS,
     INPUT,

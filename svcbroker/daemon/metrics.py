@@ -32,7 +32,7 @@ from ..carriers.http.routes import Routes, encodeError, explain, principalOf, re
 from ..errors import NotAuthorized
 from ..histogram import Histogram
 from ..interfaces import Action, Quotas
-from ..ledgers.metrics import LedgerMetrics
+from ..ledgers.measures import LedgerMetrics
 from ..net.alarms import Alarm, Condition, RecentCount
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred

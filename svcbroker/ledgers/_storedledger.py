@@ -117,7 +117,6 @@ from ._views import (
     holdsOf,
     releasedRecord,
 )
-from .ledgermemory import PENDING
 
 ERASING_REST: Final = 2.0
 """
@@ -885,6 +884,9 @@ LATENCY_BOUNDS = (
 )
 """The ranges of the time until a transaction is final, in seconds."""
 
+
+PENDING: Final = "pending transactions"
+"""The bound of transactions that wait for a block."""
 
 STORED_HOLDERS: Mapping[str, Sequence[str]] = {
     PENDING: ["svcbroker.interfaces._ledger.Submission.outcomes"],

@@ -21,7 +21,7 @@ import svcbroker
 from svcbroker.carriers.http.feature import largestBody
 from svcbroker.daemon.config import Config, makeConfig
 from svcbroker.daemon.memory import BudgetSizes, MemoryTable, boundsOf
-from svcbroker.ledgers import ledgermemory
+from svcbroker.ledgers import measures
 from svcbroker.net.budgets import (
     MAX_INPUT,
     MAX_NAMES,
@@ -144,7 +144,7 @@ class TableTests(SynchronousTestCase):
         class Silent:
             name = "silent"
 
-        self.patch(ledgermemory, "findLedgerFactories", lambda: [Silent()])
+        self.patch(measures, "findLedgerFactories", lambda: [Silent()])
         told = table(ledger="silent").bounds
         [row] = [each for each in told if each.name == "the ledger of group 1"]
         self.assertEqual((row.bytes, row.how), (0, "not told by silent"))

@@ -12,7 +12,7 @@ from zope.interface import alsoProvides
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.histogram import Histogram
 from svcbroker.interfaces import ILedger, IMeasuredLedger
-from svcbroker.ledgers.metrics import HEALTH_TIMEOUT, LedgerMetrics
+from svcbroker.ledgers.measures import HEALTH_TIMEOUT, LedgerMetrics
 from svcbroker.model import ChainMeasures, LedgerMeasures, OpenTopic, PublishEvent
 from svcbroker.testing._fixtures import ScriptedLedger, memoryLedger
 

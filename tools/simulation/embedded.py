@@ -25,7 +25,7 @@ from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
 from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.pbft import PbftLedger
 from svcbroker.ledgers.pbft._keys import ReplicaSigner
-from svcbroker.ledgers.pbft._pbftsettings import PbftSettings
+from svcbroker.ledgers.pbft._pbftledger import PbftSettings
 from svcbroker.ledgers.pbft._protocol import Conditions, Decide, Effect, Send
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.model import Event

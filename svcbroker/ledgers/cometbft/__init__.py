@@ -15,15 +15,14 @@ from functools import partial
 from ...interfaces import ILedger, LedgerContext
 from ...net.bounds import within
 from ...net.findings import Finding
-from .._storedledger import STORED_HOLDERS, storedMemory
-from ..ledgermemory import PENDING
+from .._storedledger import PENDING, STORED_HOLDERS, storedMemory
+from ._batch import KNOWN_BYTES
 from ._cometledger import CometLedger
 from ._cometsettings import SETTINGS, SUMMARY, readSettings
-from ._machine import KNOWN_BYTES
+from ._engine import checkEngine, readEngineFacts
 from ._outbox import BATCH_BYTES, WINDOW
 from ._rpc import MAX_ANSWER
 from .abci import MAX_CONNECTIONS, MAX_FRAME, READ_AHEAD
-from .enginechecks import checkEngine, readEngineFacts
 
 HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,
@@ -32,7 +31,7 @@ HOLDERS: Mapping[str, Sequence[str]] = {
         *within("svcbroker.ledgers.replicated.PendingTransactions", "_queue", "_waiting"),
         "svcbroker.ledgers.cometbft._outbox.Outbox._sent",
     ),
-    "parsed batches": ["svcbroker.ledgers.cometbft._machine.ChainMachine._known"],
+    "parsed batches": ["svcbroker.ledgers.cometbft._batch.ChainMachine._known"],
 }
 """The attributes with what L{memory} tells of, by its name."""
 

@@ -25,8 +25,8 @@ from ...storage import TIP_SUFFIX, Store, StoreReader
 from ...version import readVersion
 from .._storedledger import SYNC_BOUNDS, refuseOther
 from ..replicated import BlockRefused, Code
+from ._batch import ChainMachine
 from ._home import POWER, POWERS, decodeAppState
-from ._machine import ChainMachine
 from ._snapshots import SnapshotClient, SnapshotServer, checkHistory, putInPlace
 from .abci import messages
 

@@ -46,12 +46,11 @@ from .._storedledger import StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
 from ..replicated import MAX_AHEAD, Report, reportStored
 from ._abciapplication import ApplicationFailed, ChainApplication, loadEngineChain
-from ._batch import BatchMaker, BrokerIdentity, IdentityFiles, IdentityMissing
+from ._batch import BatchMaker, BrokerIdentity, IdentityFiles, IdentityMissing, checkChange
 from ._certifier import Certifier
 from ._cometsettings import CometSettings
 from ._engine import CONNECTIONS
 from ._home import CONFIG
-from ._machine import checkChange
 from ._networkwatch import EnginePorts, NetworkWatch, nodeCount, nodeRecords
 from ._outbox import Outbox
 from ._rpc import Broadcast, EngineError, Reason

@@ -14,8 +14,7 @@ from typing import Final
 
 from ...interfaces import ILedger, InvalidDescription, LedgerContext
 from ...net.bounds import within
-from .._storedledger import STORED_HOLDERS, storedMemory
-from ..ledgermemory import PENDING
+from .._storedledger import PENDING, STORED_HOLDERS, storedMemory
 from ._ethereum import checkInstalled
 from ._evmbatch import BLOCK_BYTES, MAX_BATCH
 from ._evmledger import EvmLedger

@@ -13,11 +13,9 @@ from functools import partial
 
 from ...interfaces import ILedger, LedgerContext
 from ...net.bounds import within
-from .._storedledger import STORED_HOLDERS, storedMemory
-from ..ledgermemory import PENDING
+from .._storedledger import PENDING, STORED_HOLDERS, storedMemory
 from ._keys import EVIDENCE_NAME, VERIFIED_BYTES
-from ._pbftledger import PbftLedger
-from ._pbftsettings import SETTINGS, SUMMARY, readSettings
+from ._pbftledger import SETTINGS, SUMMARY, PbftLedger, readSettings
 
 HOLDERS: Mapping[str, Sequence[str]] = {
     **STORED_HOLDERS,

@@ -28,7 +28,6 @@ from ...errors import LedgerUnavailable, ParameterInvalid
 from ...files import readFile
 from ...model import DoubleVote
 from ...storage import syncFile, writeFile
-from ._pbftsettings import MAX_NODES
 from ._protocol import (
     Evidence,
     PhaseVote,
@@ -38,6 +37,9 @@ from ._protocol import (
     RoundChange,
     roundChangeDigest,
 )
+
+MAX_NODES: Final = 64
+"""The most nodes of a chain."""
 
 SIGNATURE_SIZE = 64
 

@@ -15,7 +15,7 @@ import click
 from ...commands.arguments import Decimal, Whole, jsonOption, makeCommand, options
 from ...commands.terminal import CommandError, Console, showRecord
 from ...model import TopicRule
-from ..cometbft.enginechecks import ENGINE_VARIABLE, EngineNotFound, findEngine
+from ..cometbft._engine import ENGINE_VARIABLE, EngineNotFound, findEngine
 from ..cometbft.enginecommands.networkfiles import HOME_TYPE, TIMEOUTS, TOPICS
 from .blueprint import (
     ENGINES,

@@ -16,7 +16,7 @@ from svcbroker.commands.doctor.configurationchecks import (
 )
 from svcbroker.daemon.config import makeConfig
 from svcbroker.daemon.features import FEATURES
-from svcbroker.ledgers.cometbft.enginechecks import EngineFacts, checkEngine
+from svcbroker.ledgers.cometbft._engine import EngineFacts, checkEngine
 from svcbroker.net.findings import Finding
 from svcbroker.proofs.tlog import Policy, WitnessKey
 

@@ -11,8 +11,8 @@ from msgspec import structs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Kind, VersionUnknown, leaderIndex
-from svcbroker.ledgers.cometbft import _machine
-from svcbroker.ledgers.cometbft._machine import BlockExecution, ChainMachine
+from svcbroker.ledgers.cometbft import _batch
+from svcbroker.ledgers.cometbft._batch import BlockExecution, ChainMachine
 from svcbroker.ledgers.cometbft.abci import framedSize
 from svcbroker.ledgers.replicated import MAX_AHEAD, BlockRefused, Code
 from svcbroker.model import Authorship, OpenTopic, PublishEvent
@@ -136,7 +136,7 @@ class CheckTests(MachineTestCase):
 
     def test_parsedBatchesAreBounded(self) -> None:
         """Batches that were read are kept within a bound, and read again where forgotten."""
-        self.patch(_machine, "KNOWN_BYTES", 5000)
+        self.patch(_batch, "KNOWN_BYTES", 5000)
         batches = [self.publish("t", size=900) for _ in range(20)]
         for data in batches * 2:
             self.machine.check(data, START)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 from svcbroker.ledgers._views import eventIdsOf, receiptsOf
-from svcbroker.ledgers.cometbft._machine import ChainMachine
+from svcbroker.ledgers.cometbft._batch import ChainMachine
 from svcbroker.ledgers.cometbft._rpc import EngineError, Reason
 from svcbroker.ledgers.replicated import BlockRefused, Code
 from svcbroker.model import OpenTopic, PublishEvent, Receipt

@@ -13,8 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft._abciapplication import ChainApplication
-from svcbroker.ledgers.cometbft._batch import readBatch
-from svcbroker.ledgers.cometbft._machine import ChainMachine
+from svcbroker.ledgers.cometbft._batch import ChainMachine, readBatch
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
 from svcbroker.ledgers.cometbft._rpc import Broadcast
 from svcbroker.ledgers.cometbft.abci.messages import PrepareProposalRequest

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import Certificate, Genesis, Header, History, ValidatorSet, checkCertificate
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.pbft import PbftLedger
-from svcbroker.ledgers.pbft._pbftsettings import readSettings
+from svcbroker.ledgers.pbft._pbftledger import readSettings
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
 from svcbroker.storage import Store

@@ -16,7 +16,7 @@ from svcbroker.chain import (
     quorum,
 )
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
-from svcbroker.ledgers.pbft._pbftsettings import MAX_NODES
+from svcbroker.ledgers.pbft._keys import MAX_NODES
 from svcbroker.ledgers.pbft._protocol import Conditions
 from tests.ledgers.pbft.rig import LedgerRig
 

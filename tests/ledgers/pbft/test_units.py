@@ -13,7 +13,7 @@ from svcbroker.interfaces import InvalidDescription
 from svcbroker.ledgers.pbft import SETTINGS
 from svcbroker.ledgers.pbft import _keys as keys
 from svcbroker.ledgers.pbft._keys import DoubleSign, ReplicaSigner, SignatureVerifier
-from svcbroker.ledgers.pbft._pbftsettings import PbftSettings, readSettings
+from svcbroker.ledgers.pbft._pbftledger import PbftSettings, readSettings
 from svcbroker.ledgers.pbft._producer import TransactionPool
 from svcbroker.ledgers.pbft._protocol import Conditions
 from svcbroker.ledgers.pbft._replica import Timing
