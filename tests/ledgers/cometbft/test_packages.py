@@ -25,7 +25,7 @@ class PackageTests(SynchronousTestCase):
             for target in imported(name, path)
             if target.startswith(PROVISIONING)
         }
-        commands = ("ledgers.cometbft.enginecommands.", "ledgers.testnet.", "commands.")
+        commands = ("ledgers.cometbft.enginecommands", "ledgers.testnet.", "commands.")
         allowed = (PROVISIONING, *(f"svcbroker.{each}" for each in commands))
         self.assertEqual([each for each in importers if not each.startswith(allowed)], [])
 
@@ -39,6 +39,6 @@ class PackageTests(SynchronousTestCase):
         }
         self.assertEqual(
             targets
-            & {"_abciapplication", "_cometledger", "_machine", "_outbox", "_snapshots", "abci"},
+            & {"_abciapplication", "_batch", "_cometledger", "_outbox", "_snapshots", "abci"},
             set(),
         )
