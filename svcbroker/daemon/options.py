@@ -15,8 +15,8 @@ from ..ledgers import describeLedgers, findLedgerFactories
 from ..model import SettingSource
 from ..net.settings import ConfigError, Flag, List, Setting
 from ..version import readVersion
-from .access import describeAuthenticators
 from .config import OUTDATED, SETTINGS, Config, makeConfig, readSettings
+from .plan import describeAuthenticators
 
 
 class ConfigOptions(usage.Options):

@@ -39,14 +39,13 @@ from ..net.metrics import Metrics, gauge
 from ..net.settings import ConfigError, Setting, maskSecrets
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
-from .access import AccessControl
 from .alarms import certificateAlarms, healthAlarms
 from .config import SETTINGS, Config
 from .dependencies import Dependencies, StartError
 from .directory import METADATA, measureDisk
 from .features import ENTRY_GROUPS, FEATURES
 from .history import SERIES
-from .plan import Plan, metadataRefusal
+from .plan import AccessControl, Plan, metadataRefusal
 from .ports import HTTP, PortPlan
 from .service import OperatorFile, Reload, operatorUrl
 from .traces import makeTracer

@@ -44,28 +44,26 @@ from ._cloudevents import OURS as BROKER_ATTRIBUTES
 from ._declarations import (
     ERASED,
     EXTENSIONS,
+    FRAME_HEADERS,
     IDEMPOTENCY_KEY,
     PUBLISH_HEADERS,
     SEEN,
+    SEND_HEADERS,
     SIGNED_PARAMETERS,
+    TRACE_NAMES,
+    EventHeader,
     IdempotencyKeyType,
     Operation,
     Parameter,
     Result,
     eventHeaders,
     readPublishHeaders,
-    same,
-)
-from ._dialects import WEEVENT, WEEVENT_INTERFACE, Interface
-from ._eventheaders import (
-    FRAME_HEADERS,
-    SEND_HEADERS,
-    TRACE_NAMES,
-    EventHeader,
     readTrace,
+    same,
     traceNames,
     withTrace,
 )
+from ._dialects import WEEVENT, WEEVENT_INTERFACE, Interface
 from ._operatorcalls import OPERATOR_CALLS
 from ._results import (
     COMMON_ERRORS,

@@ -27,7 +27,7 @@ from msgspec import Raw
 from ..errors import ParameterInvalid
 from ..interfaces import Batch
 from ..model import Event, PublishEvent, parseOffset
-from ._eventheaders import TRACE_NAMES, TRACEPARENT, readTrace, shownTrace
+from ._declarations import TRACE_NAMES, TRACEPARENT, readTrace, shownTrace
 
 CLOUD_EVENT_EXTENSION: Final = "svc-ce"
 """The extension that holds the attributes."""

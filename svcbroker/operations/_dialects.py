@@ -23,8 +23,7 @@ from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._adminqueries import QUERIES
 from ._calls import OPERATIONS
-from ._declarations import Operation, Result
-from ._eventheaders import FRAME_HEADERS, FrameHeaders, weeventHeaders
+from ._declarations import FRAME_HEADERS, FrameHeaders, Operation, Result, weeventHeaders
 from ._results import EVENT, EVENT_PAGE, EventPageResult, EventResult, LoggedEvent, envelope
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 

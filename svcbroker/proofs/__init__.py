@@ -57,7 +57,6 @@ from ._documents import (
     readFields,
     readGenesis,
 )
-from ._eventproofs import eventFieldsOf
 from ._format import (
     CERTIFIED,
     UNCERTIFIED,
@@ -76,6 +75,7 @@ from ._format import (
     NodeChange,
     TopicFields,
     TopicProof,
+    eventFieldsOf,
 )
 from ._receipts import (
     EXPECTED,

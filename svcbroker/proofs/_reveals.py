@@ -20,8 +20,7 @@ from ..chain import Malformed
 from ._age import FILE_KEY_SIZE, AgeFile, AgeIdentity, NotOpened, openWithKey
 from ._certificates import unhex
 from ._documents import Checkpoint, ProofInvalid, checkTrusted, readFields
-from ._eventproofs import eventFieldsOf, transactionOf
-from ._format import VERSIONED, EventProof
+from ._format import VERSIONED, EventProof, eventFieldsOf, transactionOf
 from ._verification import ProvedEvent, ProvedTopic, verifyEvent, verifyProof
 
 

@@ -31,7 +31,6 @@ from ..model import ENCRYPTED, AuthorSet, Authorship, Execution
 from ._age import AgeIdentity, NotOpened, openContent
 from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet, kindOf, unhex
 from ._documents import Checkpoint, ProofInvalid, checkChain, checkTrusted, readFields
-from ._eventproofs import checkMembers, checkSignature, transactionOf
 from ._format import (
     CERTIFIED,
     VERSIONED,
@@ -41,6 +40,9 @@ from ._format import (
     HeaderFields,
     NodeChange,
     TopicProof,
+    checkMembers,
+    checkSignature,
+    transactionOf,
 )
 from .cometbft import EngineHeader, headerHash
 from .tlog import LogProof, Policy, SignatureRefused, Witnessed

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon.access}: whether it is safe to listen, and for whom.
+Tests for L{svcbroker.daemon.plan}: whether it is safe to listen, and for whom.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
-from svcbroker.daemon.access import AccessPlan, describeAuthenticators, makeAccessPlan
 from svcbroker.daemon.config import makeConfig
+from svcbroker.daemon.plan import AccessPlan, describeAuthenticators, makeAccessPlan
 from svcbroker.daemon.ports import PortPlan, serverEndpoint
 from svcbroker.interfaces import Action, Quotas
 from svcbroker.net.budgets import WorkBudget

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from svcbroker.chain import Transaction, TransactionReceipt, merkleRoot, receiptLeaf
 from svcbroker.model import EventId, Execution, topicPrefix
 from svcbroker.proofs import EventFields, HeaderFields, PbftCertificate, eventFieldsOf
-from svcbroker.proofs._eventproofs import transactionOf
+from svcbroker.proofs._format import transactionOf
 
 from .authoredchain import ADA, BERT, LATER, PRIVATE, AuthoredChain
 from .proofchain import Json, changed

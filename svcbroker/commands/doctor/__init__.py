@@ -25,14 +25,20 @@ from twisted.internet.task import Clock
 
 from ...archive import groupsIn
 from ...carriers.http.feature import HttpOptions
-from ...daemon.access import AccessPlan, makeAccessPlan
 from ...daemon.config import SETTINGS, Config, makeConfig, readMistakes
 from ...daemon.directory import LOCK_NAME
 from ...daemon.features import FEATURES
 from ...daemon.memory import boundsOf, machineMemory
 from ...daemon.operating import OperatorFileError, readOperatorFile
 from ...daemon.options import ConfigOptions
-from ...daemon.plan import endpointsOf, findRefusals, planGroup, planPort
+from ...daemon.plan import (
+    AccessPlan,
+    endpointsOf,
+    findRefusals,
+    makeAccessPlan,
+    planGroup,
+    planPort,
+)
 from ...daemon.ports import HTTP, PortPlan, findBindError
 from ...daemon.process import WANTED_FILES
 from ...ledgers import checkLedger

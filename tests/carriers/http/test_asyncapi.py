@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import evolve
 from msgspec.structs import replace
+from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM, SECURITY
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM, SECURITY
 from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
@@ -30,7 +30,7 @@ from svcbroker.operations import (
     WEEVENT_INTERFACE,
     eventHeaders,
 )
-from svcbroker.operations._eventheaders import ERASED_HEADER, EVENT_HEADERS
+from svcbroker.operations._declarations import ERASED_HEADER, EVENT_HEADERS
 from tests.carriers.mqtt.support import Server as MqttServer
 from tests.carriers.stomp.support import Client as StompClient
 from tests.carriers.stomp.support import Server as StompServer
