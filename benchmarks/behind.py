@@ -39,7 +39,7 @@ from svcbroker.ledgers.evm._evmrpc import (
     sendCall,
 )
 from svcbroker.ledgers.evm._sender import gasOf
-from svcbroker.ledgers.evm.operating import Account
+from svcbroker.ledgers.evm.operating import EvmAccount
 from svcbroker.ledgers.testnet.daemons import ANVIL, RunningChain, TestChain, findProgram, makeChain
 from svcbroker.model import OpenTopic, PublishEvent
 
@@ -156,7 +156,7 @@ class Flooded:
     async def flood(self) -> None:
         """Add blocks; some have a batch."""
         options = self._options
-        account = Account.load(self._chain.keyOf(self._chain.network.nodes[1]))
+        account = EvmAccount.load(self._chain.keyOf(self._chain.network.nodes[1]))
         sender = senderOf(self._id, account.address)
         maker = TransactionMaker(self._id, sender, time.time, os.urandom)
         maker.resume(int(time.time() * 1_000_000))

@@ -29,7 +29,7 @@ from svcbroker.ledgers import readDescription
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger, configure
 from svcbroker.ledgers.evm._evmrpc import balanceCall, connectChain, todata
-from svcbroker.ledgers.evm.operating import Account
+from svcbroker.ledgers.evm.operating import EvmAccount
 from svcbroker.ledgers.testnet.daemons import (
     ANVIL,
     IBFT,
@@ -177,10 +177,10 @@ class Measured:
         [rich] = json.loads(await self.rpc.ask(RpcCall("eth_accounts", (), bytes)))
         keys = [chain.ownerKey, *(chain.keyOf(node) for node in chain.network.nodes)]
         for key in keys:
-            address = todata(Account.load(key).address)
+            address = todata(EvmAccount.load(key).address)
             transfer = {"from": rich, "to": address, "value": MONEY}
             await self.rpc.ask(RpcCall("eth_sendTransaction", (transfer,), bytes))
-            while not await self.rpc.ask(balanceCall(Account.load(key).address)):
+            while not await self.rpc.ask(balanceCall(EvmAccount.load(key).address)):
                 await deferLater(self._reactor, 0.1)
 
     async def stop(self) -> None:

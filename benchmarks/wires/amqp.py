@@ -131,17 +131,9 @@ class QueueControl:
     ) -> None:
         self._opened.close()
 
-    def declareQuorum(self) -> None:
-        """Make it a quorum queue, which is durable."""
-        type_ = shortText("x-queue-type") + b"S" + longText(b"quorum")
-        self._declare(0x02, type_)
-
     def count(self) -> int:
         """How many messages it has that nobody consumes."""
-        return self._declare(0x01, b"")
-
-    def _declare(self, bits: int, table: bytes) -> int:
-        arguments = self._name + bytes((bits,)) + longText(table)
+        arguments = self._name + b"\x01" + longText(b"")
         self._opened.sendall(method(_CHANNEL, DECLARE, arguments))
         answer = expect(self._opened, DECLARE_OK)
         count: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]

@@ -49,11 +49,6 @@ def getQuery() -> Load:
     return _publishes(httpRequest(b"GET", _PATH + b"?" + _FIELDS))
 
 
-def getNothing() -> Load:
-    """A GET without parameters, which only a bare server answers like a publish."""
-    return _publishes(httpRequest(b"GET", _PATH))
-
-
 def rpcText(batch: int | None) -> bytes:
     """
     Publishes by JSON-RPC.

@@ -38,7 +38,7 @@ from ._export import (
     exportPart,
     storedLog,
 )
-from ._findings import Finding, Findings, Report
+from ._findings import AuditFinding, Findings, Report
 from ._importer import (
     BlockVerifier,
     Copy,
@@ -95,6 +95,7 @@ __all__ = [
     "STORE_NAME",
     "TREES_NAME",
     "TREE_BYTES",
+    "AuditFinding",
     "Audited",
     "AuditedChain",
     "BackedUp",
@@ -108,7 +109,6 @@ __all__ = [
     "Erasing",
     "ErasureVerifier",
     "ExportedHeaders",
-    "Finding",
     "Findings",
     "ImportRefused",
     "Imported",

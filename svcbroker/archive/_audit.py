@@ -73,7 +73,7 @@ from ._audittables import (
 )
 from ._findings import (
     LIMIT,
-    Finding,
+    AuditFinding,
     FindingKind,
     Findings,
     Pause,
@@ -779,7 +779,7 @@ class Audited:
     def _findings(self) -> Sequence[Findings]:
         return [*(chain.findings for chain in self.chains), self.findings]
 
-    def all(self) -> Iterator[Finding]:
+    def all(self) -> Iterator[AuditFinding]:
         """All kept findings."""
         for each in self._findings():
             yield from each.kept

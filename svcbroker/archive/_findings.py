@@ -31,7 +31,7 @@ class FindingKind(Enum):
 
 
 @frozen(kw_only=True)
-class Finding:
+class AuditFinding:
     """
     One finding of an audit.
 
@@ -77,7 +77,7 @@ class Findings:
 
     group: str
     _limit: int = LIMIT
-    kept: list[Finding] = field(factory=list)
+    kept: list[AuditFinding] = field(factory=list)
     _counts: dict[FindingKind, int] = field(factory=lambda: dict.fromkeys(FindingKind, 0))
 
     def damage(
@@ -116,7 +116,7 @@ class Findings:
         self._counts[kind] += 1
         if len(self.kept) < self._limit:
             self.kept.append(
-                Finding(
+                AuditFinding(
                     group=self.group,
                     height=height,
                     transaction=transaction,

@@ -47,7 +47,7 @@ from ._records import (
     CheckpointRecord,
     ClosedEvent,
     Event,
-    EventPage,
+    EventPageRecord,
     Found,
     NewKey,
     OpenedEvent,
@@ -533,7 +533,7 @@ _chains = msgspec.json.Decoder(_Chain)
 _checkpoints = msgspec.json.Decoder(CheckpointRecord)
 _events = msgspec.json.Decoder(Event)
 _founds = msgspec.json.Decoder(Found)
-_pages = msgspec.json.Decoder(EventPage)
+_pages = msgspec.json.Decoder(EventPageRecord)
 _topicPages = msgspec.json.Decoder(TopicPage)
 _topicStates = msgspec.json.Decoder(TopicState)
 
@@ -964,7 +964,7 @@ class Core:
         writer = ReceiptWriter(self, topic, receipts)
         return (yield from writer.sign(event))
 
-    def readPage(self, topic: str, limit: int) -> Procedure[EventPage]:
+    def readPage(self, topic: str, limit: int) -> Procedure[EventPageRecord]:
         """Read the last events of a topic, the newest first."""
         fields = {**_eventFields(topic, "OFFSET_LAST", None, False), "reverse": "true"}
         fields["limit"] = str(limit)

@@ -15,7 +15,7 @@ from ..errors import ParameterInvalid, TopicNotFound
 from ..model import EventId
 from ._confidential import AuthorKey
 from ._effects import Procedure
-from ._records import CheckpointRecord, Event, EventPage, Published
+from ._records import CheckpointRecord, Event, EventPageRecord, Published
 
 _LOOKED_AT = 100
 """The number of receipts of a topic that are searched for the last one of a recipient."""
@@ -67,7 +67,7 @@ class ReceiptCalls(Protocol):
         recipients: Sequence[str] | None = None,
     ) -> Procedure[Published]: ...
 
-    def readPage(self, topic: str, limit: int) -> Procedure[EventPage]: ...
+    def readPage(self, topic: str, limit: int) -> Procedure[EventPageRecord]: ...
 
 
 class ReceiptWriter:

@@ -76,7 +76,7 @@ class OpenedEvent(Event, frozen=True, kw_only=True):
     """
 
 
-class EventPage(Struct, frozen=True):
+class EventPageRecord(Struct, frozen=True):
     """A page of C{events}."""
 
     events: list[Event]

@@ -168,7 +168,7 @@ class _RpcFailure(msgspec.Struct):
     data: _RpcData = msgspec.field(default_factory=_RpcData)
 
 
-class RpcAnswer(msgspec.Struct):
+class CallAnswer(msgspec.Struct):
     """The answer to one call of JSON-RPC."""
 
     id: int | None = None
@@ -177,8 +177,8 @@ class RpcAnswer(msgspec.Struct):
 
 
 _failures = msgspec.json.Decoder(_Failure)
-_rpcAnswer = msgspec.json.Decoder(RpcAnswer)
-_rpcAnswers = msgspec.json.Decoder(list[RpcAnswer])
+_rpcAnswer = msgspec.json.Decoder(CallAnswer)
+_rpcAnswers = msgspec.json.Decoder(list[CallAnswer])
 
 
 def readError(body: bytes, retryAfter: float | None = None) -> BrokerError | None:
@@ -250,7 +250,7 @@ def readBatch(response: HttpResponse, count: int) -> list[msgspec.Raw | BrokerEr
     return outcomes
 
 
-def _outcomeOf(answer: RpcAnswer) -> msgspec.Raw | BrokerError:
+def _outcomeOf(answer: CallAnswer) -> msgspec.Raw | BrokerError:
     error = answer.error
     if error is None:
         return answer.result

@@ -22,8 +22,8 @@ from msgspec.json import encode, format
 from ..archive import (
     Audited,
     AuditedChain,
+    AuditFinding,
     BackupRefused,
-    Finding,
     Imported,
     ImportRefused,
     Prover,
@@ -568,7 +568,7 @@ def _finality(chain: AuditedChain) -> str:
     return f"; final up to block {chain.final} by the votes of the engine's validators"
 
 
-def _findingFields(finding: Finding) -> Mapping[str, object]:
+def _findingFields(finding: AuditFinding) -> Mapping[str, object]:
     return {
         "group": finding.group or None,
         "block": finding.height,

@@ -92,7 +92,7 @@ class BlockRefused(Exception):
         self.code = code
 
 
-class Batch(Protocol):
+class BrokerBatch(Protocol):
     """
     Transactions of one broker, in order.
 
@@ -128,7 +128,7 @@ class BlockDraft:
         self._topics: dict[str, str] = {}
         self.transactions: list[Transaction] = []
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: BrokerBatch) -> None:
         """
         Add a batch.
 

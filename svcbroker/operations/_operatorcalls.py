@@ -286,16 +286,16 @@ class ValidatorResult(Struct, frozen=True):
     nodeId: str
 
 
-class Validators(Struct, frozen=True):
+class ValidatorsResult(Struct, frozen=True):
     """The nodes that decide the next block, after how many changes since the genesis."""
 
     changes: int
     nodes: list[ValidatorResult]
 
 
-def _validatorsOf(nodes: chain.ValidatorSet) -> Validators:
+def _validatorsOf(nodes: chain.ValidatorSet) -> ValidatorsResult:
     """Make the record of a validator set."""
-    return Validators(
+    return ValidatorsResult(
         changes=nodes.generation,
         nodes=[ValidatorResult(index, key.hex()) for index, key in enumerate(nodes.keys)],
     )
@@ -437,7 +437,7 @@ class RetentionResult(
 
 
 _JOBS = envelope(JobsResult, lambda reports: JobsResult(recordOf(list[JobResult])(reports)))
-_VALIDATORS = envelope(Validators, _validatorsOf)
+_VALIDATORS = envelope(ValidatorsResult, _validatorsOf)
 _FAULTS = envelope(Faults, _faultsOf)
 _NODE = Parameter(name="node", type=_NodeIndexType(), description="The index of the node.")
 _NETWORK = (

@@ -37,7 +37,7 @@ from svcbroker.access import hashPassword
 from svcbroker.daemon.alarms import BATCH_GAS, FEW_BATCHES
 from svcbroker.daemon.features import CONDITIONS
 from svcbroker.ledgers.evm import checkInstalled
-from svcbroker.ledgers.evm._ethereum import Account, showAddress
+from svcbroker.ledgers.evm._ethereum import EvmAccount, showAddress
 from svcbroker.proofs.tlog import VerifierKey
 from svcbroker.proofs.witness import Witness, WitnessSite, makeWitness
 from tests.functional.daemon import AGAIN, OFF, RUN, TIMEOUT, Daemon, reactor, until
@@ -249,7 +249,7 @@ class MoneyAlarmTests(AlarmTestCase):
         """It goes when the account gets some, also where nothing is published meanwhile."""
         price, batches = 10**9, FEW_BATCHES // 10
         chain, key = Chain(self), self.root / "broker.key"
-        account = Account.create(key, os.urandom)
+        account = EvmAccount.create(key, os.urandom)
         await chain.start()
         await chain.deploy([account])
         await chain.give(account, batches * BATCH_GAS * price + price)

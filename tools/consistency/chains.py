@@ -16,7 +16,7 @@ from twisted.internet.task import deferLater
 
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import operating
-from svcbroker.ledgers.evm.operating import Account, ContractOwner, EvmError
+from svcbroker.ledgers.evm.operating import ContractOwner, EvmAccount, EvmError
 from svcbroker.ledgers.testnet.daemons import ANVIL, IBFT, TestChain, findProgram, makeChain
 
 from .deployments import STEP, TWISTD, Deployment, Node, Process
@@ -126,9 +126,9 @@ class Chained(Deployment):
         try:
             while not await self._hasBlock(rpc):
                 await deferLater(self.reactor, STEP)
-            owner = Account.load(made.ownerKey)
+            owner = EvmAccount.load(made.ownerKey)
             making = ContractOwner(clock=self.reactor, rpc=rpc, account=owner)
-            accounts = [Account.load(made.keyOf(node)) for node in made.network.nodes]
+            accounts = [EvmAccount.load(made.keyOf(node)) for node in made.network.nodes]
             await making.deploy([each.address for each in accounts])
         finally:
             await rpc.close()

@@ -73,7 +73,7 @@ class StoredKey(Struct, frozen=True):
         return f"<StoredKey {self.number}>"
 
 
-class StoredKeys(Struct, frozen=True):
+class StoredWebhookKeys(Struct, frozen=True):
     """The keys of a group in the metadata store, the newest last."""
 
     keys: tuple[StoredKey, ...]
@@ -171,7 +171,7 @@ class WebhookKeys:
         for group, each in self._groups.items():
             value = self._store.get(KEYS, group)
             if value is not None:
-                stored = msgspec.json.decode(value, type=StoredKeys).keys
+                stored = msgspec.json.decode(value, type=StoredWebhookKeys).keys
                 each.keys = [SigningKey.load(group, key) for key in stored]
 
     def published(self) -> Sequence[WebhookKey]:
@@ -255,7 +255,7 @@ class WebhookKeys:
             if overlap
         ]
         kept.append(StoredKey(number=number, seed=seed, eventId=str(eventId)))
-        self._store.put(KEYS, group, msgspec.json.encode(StoredKeys(keys=tuple(kept))))
+        self._store.put(KEYS, group, msgspec.json.encode(StoredWebhookKeys(keys=tuple(kept))))
         known.keys = [SigningKey.load(group, each) for each in kept]
 
 

@@ -152,7 +152,7 @@ class SignedTransaction:
     hash: bytes
 
 
-class Account:
+class EvmAccount:
     """
     An account of the chain.
 
@@ -170,7 +170,7 @@ class Account:
         self.address = keccak256(point[1:])[-ADDRESS_SIZE:]
 
     @classmethod
-    def load(cls, path: Path, password: Path | None = None) -> Account:
+    def load(cls, path: Path, password: Path | None = None) -> EvmAccount:
         """
         Read the file of a key: 64 hexadecimal digits, or a keystore, which takes a second.
 
@@ -200,7 +200,7 @@ class Account:
     @classmethod
     def create(
         cls, path: Path, entropy: Callable[[int], bytes], password: Path | None = None
-    ) -> Account:
+    ) -> EvmAccount:
         """
         Make a key and write its file, for its owner alone.
 

@@ -45,9 +45,9 @@ from ._evmrpc import (
     MAX_ANSWER,
     BlockInfo,
     EvmError,
+    EvmReason,
     EvmRpc,
     LogInfo,
-    Reason,
     blockCall,
     contractCall,
     logsCall,
@@ -380,7 +380,7 @@ class BatchSource:
                 "another chain"
             )
         if state is None:
-            raise EvmError(Reason.NO_STATE, "the node has no state of the last final block")
+            raise EvmError(EvmReason.NO_STATE, "the node has no state of the last final block")
         if state.count < self.place.log.count:
             raise LogIncomplete(
                 f"the contract has {state.count} batches after block {head.height}, and had "
@@ -460,7 +460,7 @@ class BatchSource:
                     return _Window(last=last, hash=head.id, entries=entries, after=after)
                 words = f"the logs of blocks {first} to {last} are not those of the contract"
             except EvmError as error:
-                if error.reason not in (Reason.TOO_LARGE, Reason.REFUSED) or last == first:
+                if error.reason not in (EvmReason.TOO_LARGE, EvmReason.REFUSED) or last == first:
                     raise
                 words = str(error)
             except Malformed as error:
@@ -534,7 +534,7 @@ class BatchSource:
 
     def _stateOf(self, answer: bytes | EvmError) -> LogState | None:
         """The contract's state of an answer; C{None} where the node does not have that."""
-        if isinstance(answer, EvmError) and answer.reason is Reason.NO_STATE:
+        if isinstance(answer, EvmError) and answer.reason is EvmReason.NO_STATE:
             return None
         return LogState.decode(_known(answer))
 

@@ -49,7 +49,7 @@ from .._storedledger import SYNC_BOUNDS, StoredLedger, refuseOther
 from .._views import TransactionMaker, blockOf, eventIdsOf, receiptsOf
 from ..replicated import PendingTransactions, reportStored
 from ._contract import LogState, attestCall, attestedCall, bornCall, readPair
-from ._ethereum import Account, KeyUnusable, showAddress
+from ._ethereum import EvmAccount, KeyUnusable, showAddress
 from ._evmbatch import (
     NEWEST,
     BatchBlock,
@@ -65,7 +65,7 @@ from ._evmrpc import (
     DIALECTS,
     EvmError,
     EvmRpc,
-    SyncInfo,
+    SyncProgress,
     blockCall,
     connectChain,
     contractCall,
@@ -145,10 +145,10 @@ class EvmLedger(StoredLedger):
         self._told = 0
         self._comparedAt = -COMPARED
         self._surveyedAt = -SURVEYED
-        self._validators = Validators(self._rpc)
+        self._validators = EvmValidators(self._rpc)
         self._source: BatchSource | None = None
         self._sender: Sender | None = None
-        self._account: Account | None = None
+        self._account: EvmAccount | None = None
         self._maker: TransactionMaker | None = None
         self._fault = "the chain was not asked yet"
         self._stopped = ""
@@ -170,7 +170,7 @@ class EvmLedger(StoredLedger):
         try:
             refuseOther(directory, "evm")
             self._account = await self._context.runInThread(
-                Account.load, self._settings.key, self._settings.password
+                EvmAccount.load, self._settings.key, self._settings.password
             )
             directory.mkdir(mode=0o700, exist_ok=True)
             if (directory / STORE_NAME).exists():
@@ -200,7 +200,7 @@ class EvmLedger(StoredLedger):
         directory = self._context.directory
         refuseOther(directory, "evm")
         try:
-            Account.load(self._settings.key, self._settings.password)
+            EvmAccount.load(self._settings.key, self._settings.password)
             if (directory / STORE_NAME).exists():
                 with lookAt(directory / STORE_NAME, mayLose=True) as store:
                     self._load(store)
@@ -385,7 +385,7 @@ class EvmLedger(StoredLedger):
         """Ask whether the node says that it is behind its chain."""
         [found] = await self._rpc.tryAll([syncingCall()])
         self._syncing = ""
-        if isinstance(found, SyncInfo):
+        if isinstance(found, SyncProgress):
             current, highest = unquantity(found.currentBlock), unquantity(found.highestBlock)
             if current < highest:
                 self._syncing = (
@@ -764,7 +764,7 @@ def _readAddresses(data: bytes) -> Sequence[bytes]:
 
 
 @frozen(kw_only=True)
-class Validator:
+class EvmValidator:
     """
     A validator.
 
@@ -776,7 +776,7 @@ class Validator:
     proposed: int
 
 
-class Validators:
+class EvmValidators:
     """
     The validators of a chain, where its nodes tell them: QBFT and IBFT of Besu and of GoQuorum.
 
@@ -787,7 +787,7 @@ class Validators:
         self._rpc = rpc
         self._generation = -1
         self._method = ""
-        self.known: Sequence[Validator] = ()
+        self.known: Sequence[EvmValidator] = ()
 
     @asDeferred
     async def look(self, newest: int) -> None:
@@ -820,4 +820,6 @@ class Validators:
         for block in await self._rpc.tryAll(blocks):
             if isinstance(block, _Proposed):
                 proposed[undata(block.miner, 20)] = unquantity(block.number)
-        self.known = [Validator(address=each, proposed=proposed.get(each, 0)) for each in addresses]
+        self.known = [
+            EvmValidator(address=each, proposed=proposed.get(each, 0)) for each in addresses
+        ]

@@ -41,7 +41,7 @@ _MAX_WORDS: Final = 300
 _MILLISECONDS: Final = 10**11
 
 
-class Reason(Enum):
+class EvmReason(Enum):
     """The reason of a failed call."""
 
     UNREACHABLE = "unreachable"
@@ -70,20 +70,20 @@ class Reason(Enum):
     """Any other error of the node."""
 
 
-_MEANINGS: Final[Sequence[tuple[str, Reason]]] = (
-    (r"already known|already imported|known transaction|alreadyknown", Reason.KNOWN),
-    (r"nonce too low|nonce is too low|below current nonce|nonce_too_low", Reason.NONCE_USED),
-    (r"nonce has already been used|invalid nonce; expected", Reason.NONCE_USED),
-    (r"replacement transaction|replacement tx", Reason.REPLACED),
-    (r"insufficient funds|upfront cost exceeds", Reason.NO_FUNDS),
-    (r"underpriced|gas price (too low|below)|less than block base fee", Reason.UNDERPRICED),
-    (r"max fee per gas less|fee cap less|min(imum)? gas price", Reason.UNDERPRICED),
-    (r"missing trie node|state .*not available|world ?state unavailable", Reason.NO_STATE),
-    (r"historical state|header not found|unknown block|pruned|archive", Reason.NO_STATE),
-    (r"block not found|state is not|indexing is in progress|current head", Reason.NO_STATE),
+_MEANINGS: Final[Sequence[tuple[str, EvmReason]]] = (
+    (r"already known|already imported|known transaction|alreadyknown", EvmReason.KNOWN),
+    (r"nonce too low|nonce is too low|below current nonce|nonce_too_low", EvmReason.NONCE_USED),
+    (r"nonce has already been used|invalid nonce; expected", EvmReason.NONCE_USED),
+    (r"replacement transaction|replacement tx", EvmReason.REPLACED),
+    (r"insufficient funds|upfront cost exceeds", EvmReason.NO_FUNDS),
+    (r"underpriced|gas price (too low|below)|less than block base fee", EvmReason.UNDERPRICED),
+    (r"max fee per gas less|fee cap less|min(imum)? gas price", EvmReason.UNDERPRICED),
+    (r"missing trie node|state .*not available|world ?state unavailable", EvmReason.NO_STATE),
+    (r"historical state|header not found|unknown block|pruned|archive", EvmReason.NO_STATE),
+    (r"block not found|state is not|indexing is in progress|current head", EvmReason.NO_STATE),
     # anvil, of a state that it does not keep.
-    (r"block height is \d+ but requested", Reason.NO_STATE),
-    (r"range|too many|more than|query returned|too large|limit exceeded", Reason.TOO_LARGE),
+    (r"block height is \d+ but requested", EvmReason.NO_STATE),
+    (r"range|too many|more than|query returned|too large|limit exceeded", EvmReason.TOO_LARGE),
 )
 
 
@@ -94,7 +94,7 @@ class EvmError(Exception):
     @ivar reason: why.
     """
 
-    def __init__(self, reason: Reason, words: str) -> None:
+    def __init__(self, reason: EvmReason, words: str) -> None:
         self.reason = reason
         super().__init__(words[:_MAX_WORDS])
 
@@ -104,11 +104,11 @@ class EvmError(Exception):
         for pattern, reason in _MEANINGS:
             if re.search(pattern, words, re.IGNORECASE):
                 return cls(reason, words)
-        return cls(Reason.REFUSED, words)
+        return cls(EvmReason.REFUSED, words)
 
 
 @frozen(kw_only=True)
-class Dialect:
+class NodeDialect:
     """
     The bounds of a kind of node.
 
@@ -121,12 +121,12 @@ class Dialect:
     blocks: int = 1000
 
 
-DIALECTS: Mapping[str, Dialect] = {
-    "auto": Dialect(),
-    "besu": Dialect(blocks=5000),
-    "geth": Dialect(batch=100, blocks=2000),
-    "fisco": Dialect(batch=8, blocks=10),
-    "edge": Dialect(batch=20),
+DIALECTS: Mapping[str, NodeDialect] = {
+    "auto": NodeDialect(),
+    "besu": NodeDialect(blocks=5000),
+    "geth": NodeDialect(batch=100, blocks=2000),
+    "fisco": NodeDialect(batch=8, blocks=10),
+    "edge": NodeDialect(batch=20),
 }
 """The dialects, by the value of the setting."""
 
@@ -158,7 +158,7 @@ class BlockInfo(Struct, frozen=True, rename="camel"):
         return time if time > _MILLISECONDS else time * 1000
 
 
-class SyncInfo(Struct, frozen=True, rename="camel"):
+class SyncProgress(Struct, frozen=True, rename="camel"):
     """
     The answer of a node that is catching up with its chain.
     """
@@ -254,7 +254,7 @@ def todata(data: bytes) -> str:
 _text = msgspec.json.Decoder(str).decode
 _block = msgspec.json.Decoder(BlockInfo | None).decode
 _logs = msgspec.json.Decoder(list[LogInfo]).decode
-_syncing = msgspec.json.Decoder(bool | SyncInfo).decode
+_syncing = msgspec.json.Decoder(bool | SyncProgress).decode
 _receipt = msgspec.json.Decoder(ReceiptInfo | None).decode
 
 
@@ -269,7 +269,7 @@ def _data(data: bytes) -> bytes:
 def _existing(data: bytes) -> BlockInfo:
     block: BlockInfo | None = _block(data)
     if block is None:
-        raise EvmError(Reason.NO_STATE, "the node does not have that block")
+        raise EvmError(EvmReason.NO_STATE, "the node does not have that block")
     return block
 
 
@@ -283,7 +283,7 @@ def chainIdCall() -> RpcCall[int]:
     return RpcCall("eth_chainId", (), _number)
 
 
-def syncingCall() -> RpcCall[bool | SyncInfo]:
+def syncingCall() -> RpcCall[bool | SyncProgress]:
     """Whether the node is catching up with its chain, and how far it is."""
     return RpcCall("eth_syncing", (), _syncing)
 
@@ -365,7 +365,7 @@ class EvmRpc:
         self,
         client: HttpClient,
         urls: Sequence[str],
-        dialect: Dialect,
+        dialect: NodeDialect,
         chainId: int | None = None,
         contract: bytes = b"",
     ) -> None:
@@ -455,12 +455,14 @@ class EvmRpc:
             found, wanted = answers[0], self._chainId
             self.leave()
             raise EvmError(
-                Reason.WRONG_CHAIN, f"it is a node of chain {found}, and not of chain {wanted}"
+                EvmReason.WRONG_CHAIN, f"it is a node of chain {found}, and not of chain {wanted}"
             )
         if self._contract and answers[1].hex() != contractCode().deployed:
             what = "another contract" if answers[1] else "no contract"
             self.leave()
-            raise EvmError(Reason.NO_CONTRACT, f"there is {what} at {showAddress(self._contract)}")
+            raise EvmError(
+                EvmReason.NO_CONTRACT, f"there is {what} at {showAddress(self._contract)}"
+            )
         self._isChecked = True
 
     async def _request(self, calls: Sequence[RpcCall[Any]], maxAnswer: int) -> list[Any]:
@@ -487,7 +489,7 @@ class EvmRpc:
             return self._bad(f"{call.method}: {error}")
 
     def _bad(self, words: str) -> EvmError:
-        return EvmError(Reason.BAD_ANSWER, f"{self.url} answered with no answer: {words}")
+        return EvmError(EvmReason.BAD_ANSWER, f"{self.url} answered with no answer: {words}")
 
     async def _post(self, body: bytes, maxAnswer: int) -> bytes:
         url = self.url
@@ -495,16 +497,16 @@ class EvmRpc:
             return await postJson(self._client, url, body, TIMEOUT, maxAnswer)
         except HttpError as error:
             if error.problem is Problem.TOO_LARGE:
-                raise EvmError(Reason.TOO_LARGE, str(error)) from error
+                raise EvmError(EvmReason.TOO_LARGE, str(error)) from error
             if url == self.url:
                 self.leave()
-            raise EvmError(Reason.UNREACHABLE, f"{url} {error}") from error
+            raise EvmError(EvmReason.UNREACHABLE, f"{url} {error}") from error
 
 
 def connectChain(
     reactor: Any,
     urls: Sequence[str],
-    dialect: Dialect,
+    dialect: NodeDialect,
     chainId: int | None = None,
     contract: bytes = b"",
 ) -> EvmRpc:

@@ -27,12 +27,12 @@ from ...storage import StorageDamaged, syncFile, writeFile
 from .._jsonrpc import RpcCall
 from ..replicated import OVERTAKEN, PendingTransactions
 from ._contract import allowedCall, submitCall
-from ._ethereum import WORD, Account, SignedTransaction, keccak256, showAddress
+from ._ethereum import WORD, EvmAccount, SignedTransaction, keccak256, showAddress
 from ._evmbatch import MAX_BATCH, MAX_UNPACKED, packBatch
 from ._evmrpc import (
     EvmError,
+    EvmReason,
     EvmRpc,
-    Reason,
     balanceCall,
     contractCall,
     estimateCall,
@@ -174,7 +174,7 @@ class Sender:
         *,
         clock: IReactorTime,
         rpc: EvmRpc,
-        account: Account,
+        account: EvmAccount,
         chainId: int,
         contract: bytes,
         journal: Journal,
@@ -326,12 +326,12 @@ class Sender:
         self.gasPrice = price if self._fixedPrice is None else self._fixedPrice
         if allowed != bytes(WORD - 1) + b"\x01":
             raise EvmError(
-                Reason.REFUSED,
+                EvmReason.REFUSED,
                 f"the contract does not allow account {showAddress(self._account.address)}: its "
                 "owner can (svcbroker net evm allow)",
             )
         if self.gasPrice and self.balance < self.gasPrice * FIXED_GAS:
-            raise EvmError(Reason.NO_FUNDS, self._noFunds())
+            raise EvmError(EvmReason.NO_FUNDS, self._noFunds())
         await self._lookAtGas()
         # A node that is behind tells a nonce that was used.
         self._next = max(nonce, self._used, *(each.nonce + 1 for each in self._sent))
@@ -427,13 +427,13 @@ class Sender:
         answers = await self._rpc.tryAll([sendCall(each.transaction.raw) for each in chosen])
         for each, answer in zip(chosen, answers, strict=True):
             each.due = now + RESEND
-            if not isinstance(answer, EvmError) or answer.reason is Reason.KNOWN:
+            if not isinstance(answer, EvmError) or answer.reason is EvmReason.KNOWN:
                 continue
-            if answer.reason is Reason.NO_FUNDS:
-                raise EvmError(Reason.NO_FUNDS, self._noFunds())
-            if answer.reason is Reason.UNDERPRICED and each.data:
+            if answer.reason is EvmReason.NO_FUNDS:
+                raise EvmError(EvmReason.NO_FUNDS, self._noFunds())
+            if answer.reason is EvmReason.UNDERPRICED and each.data:
                 await self._raise(each)
-            elif answer.reason not in (Reason.NONCE_USED, Reason.REPLACED):
+            elif answer.reason not in (EvmReason.NONCE_USED, EvmReason.REPLACED):
                 # What uses its nonce is found when it is final.
                 raise answer
 
@@ -441,7 +441,7 @@ class Sender:
         """Offer more for gas, with the same nonce: one of the two will be in a block."""
         if self._fixedPrice is not None:
             raise EvmError(
-                Reason.UNDERPRICED,
+                EvmReason.UNDERPRICED,
                 f"the node wants more than {self._fixedPrice} wei for gas: set gas-price",
             )
         self.gasPrice = max(await self._rpc.ask(gasPriceCall()), self.gasPrice * 9 // 8 + 1)

@@ -22,8 +22,8 @@ from ._contract import attestedCall, contractCode
 from ._ethereum import WORD, encodeRlp, keccak256, word
 from ._evmrpc import (
     EvmError,
+    EvmReason,
     EvmRpc,
-    Reason,
     at,
     contractCall,
     quantity,
@@ -236,7 +236,7 @@ _decodeProof = msgspec.json.Decoder(StateProof).decode
 def _header(data: bytes) -> HeaderInfo:
     found: HeaderInfo | None = _decodeHeader(data)
     if found is None:
-        raise EvmError(Reason.NO_STATE, "the node does not have that block")
+        raise EvmError(EvmReason.NO_STATE, "the node does not have that block")
     return found
 
 
@@ -278,7 +278,7 @@ async def attestedHash(
         number = unquantity(header.number)
         if block is not None and header.computedHash != block:
             raise EvmError(
-                Reason.BAD_ANSWER,
+                EvmReason.BAD_ANSWER,
                 "the header that the node gives does not have the hash of that block, or the chain "
                 "has hashes of its own kind (IBFT, QBFT)",
             )
@@ -287,7 +287,7 @@ async def attestedHash(
         try:
             proof = await rpc.ask(RpcCall("eth_getProof", parameters, _decodeProof))
         except EvmError as error:
-            if block is not None or error.reason in (Reason.UNREACHABLE, Reason.BAD_ANSWER):
+            if block is not None or error.reason in (EvmReason.UNREACHABLE, EvmReason.BAD_ANSWER):
                 raise
             found = await rpc.ask(contractCall(contract, attestedCall(height)))
             return Attested(hash=found if any(found) else None)
@@ -299,4 +299,4 @@ async def attestedHash(
             isProved=True,
         )
     except Malformed as error:
-        raise EvmError(Reason.BAD_ANSWER, f"the node's proof is none: {error}") from error
+        raise EvmError(EvmReason.BAD_ANSWER, f"the node's proof is none: {error}") from error

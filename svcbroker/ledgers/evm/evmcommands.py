@@ -67,7 +67,7 @@ def _installed() -> None:
 def _account(path: Path, password: Path | None) -> Any:
     _installed()
     try:
-        return operating.Account.load(path, password)
+        return operating.EvmAccount.load(path, password)
     except KeyUnusable as error:
         raise CommandError(str(error)) from None
 
@@ -112,7 +112,7 @@ def _owned(endpoint: str, account: Any, gasPrice: int | None, work: Any) -> Any:
 def _makeAccount(console: Console, file: Path, password: Path | None, asJson: bool) -> None:
     _installed()
     try:
-        account = operating.Account.create(file, os.urandom, password)
+        account = operating.EvmAccount.create(file, os.urandom, password)
     except FileExistsError as error:
         raise CommandError(f"{error}: it is not overwritten") from None
     address = operating.showAddress(account.address)

@@ -28,7 +28,7 @@ from ._contract import (
     stateCall,
 )
 from ._ethereum import (
-    Account,
+    EvmAccount,
     KeyUnusable,
     SignedTransaction,
     contractAddress,
@@ -40,8 +40,8 @@ from ._evmrpc import (
     DIALECTS,
     BlockInfo,
     EvmError,
+    EvmReason,
     EvmRpc,
-    Reason,
     balanceCall,
     blockCall,
     chainIdCall,
@@ -60,9 +60,9 @@ from ._stateproof import Attested, attestedHash
 
 __all__ = [
     "DIALECTS",
-    "Account",
     "Attested",
     "ContractOwner",
+    "EvmAccount",
     "EvmError",
     "KeyUnusable",
     "attestedHash",
@@ -99,7 +99,7 @@ class ContractOwner:
 
     clock: IReactorTime
     rpc: EvmRpc
-    account: Account
+    account: EvmAccount
     gasPrice: int | None = None
 
     @asDeferred
@@ -112,7 +112,7 @@ class ContractOwner:
         @raise EvmError: it cannot be made.
         """
         if len(set(accounts)) > MAX_ACCOUNTS:
-            raise EvmError(Reason.REFUSED, f"a contract allows at most {MAX_ACCOUNTS} accounts")
+            raise EvmError(EvmReason.REFUSED, f"a contract allows at most {MAX_ACCOUNTS} accounts")
         sent = await self._send(b"", deployment(sorted(set(accounts))), _DEPLOY_GAS)
         return contractAddress(self.account.address, sent.nonce)
 
@@ -142,24 +142,24 @@ class ContractOwner:
             [receipt] = await self.rpc.tryAll([receiptCall(signed.hash)])
             if isinstance(receipt, EvmError):
                 # Some nodes know of no transaction while they begin to index them.
-                if receipt.reason is not Reason.NO_STATE:
+                if receipt.reason is not EvmReason.NO_STATE:
                     raise receipt
                 receipt = None
             if receipt is not None and receipt.isDone:
                 return signed
             if receipt is not None:
                 raise EvmError(
-                    Reason.REFUSED,
+                    EvmReason.REFUSED,
                     f"the transaction of account {showAddress(self.account.address)} was reverted",
                 )
             if self.clock.seconds() > deadline:
-                raise EvmError(Reason.REFUSED, f"it is in no block after {TIMEOUT:g} seconds")
+                raise EvmError(EvmReason.REFUSED, f"it is in no block after {TIMEOUT:g} seconds")
             await deferLater(self.clock, LOOK)
 
 
 @asDeferred
 async def examine(
-    reactor: Any, settings: EvmSettings, account: Account, now: float
+    reactor: Any, settings: EvmSettings, account: EvmAccount, now: float
 ) -> Sequence[Finding]:
     """
     The findings about a chain and a contract, as a broker needs them.
@@ -186,7 +186,7 @@ async def examine(
 
 
 async def _examineNode(
-    rpc: EvmRpc, settings: EvmSettings, account: Account, now: float
+    rpc: EvmRpc, settings: EvmSettings, account: EvmAccount, now: float
 ) -> Sequence[Finding]:
     address = showAddress(account.address)
     allowed, accounts, balance, price = await rpc.askAll(

@@ -31,7 +31,7 @@ from ...net.http import HttpError, makeClient, readBody
 from ...net.processes import ProcessEnd, ProcessLimits, Supervisor
 from ...storage import writeFile
 from ..evm import checkInstalled, operating
-from ..evm.operating import Account, ContractOwner, EvmError
+from ..evm.operating import ContractOwner, EvmAccount, EvmError
 from .blueprint import (
     CARRIERS,
     ENGINES,
@@ -242,7 +242,7 @@ class TestChain:
     @property
     def contract(self) -> bytes:
         """The contract's address: the owner makes it with its first transaction."""
-        return operating.contractAddress(Account.load(self.ownerKey).address, 0)
+        return operating.contractAddress(EvmAccount.load(self.ownerKey).address, 0)
 
     def keyOf(self, node: TestNode) -> Path:
         """The key of a broker's account."""
@@ -304,8 +304,8 @@ class TestChain:
         self.directory.mkdir(mode=0o700)
         for node in self.network.nodes:
             node.directory.mkdir(mode=0o700)
-            Account.create(self.keyOf(node), entropy)
-        Account.create(self.ownerKey, entropy)
+            EvmAccount.create(self.keyOf(node), entropy)
+        EvmAccount.create(self.ownerKey, entropy)
         if self.isReplicated:
             self._makeGenesis()
         for node in self.network.nodes:
@@ -417,8 +417,8 @@ class RunningChain:
                 await deferLater(self._reactor, _POLL)
             await self._prepare(rpc)
             if not await rpc.ask(operating.codeCall(chain.contract)):
-                owner = Account.load(chain.ownerKey)
-                accounts = [Account.load(chain.keyOf(node)) for node in chain.network.nodes]
+                owner = EvmAccount.load(chain.ownerKey)
+                accounts = [EvmAccount.load(chain.keyOf(node)) for node in chain.network.nodes]
                 making = ContractOwner(clock=self._reactor, rpc=rpc, account=owner)
                 await making.deploy([each.address for each in accounts])
         except EvmError as error:

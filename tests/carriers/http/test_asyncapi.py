@@ -11,9 +11,9 @@ from typing import Any
 
 from attrs import evolve
 from msgspec.structs import replace
-from svcbroker.carriers.http.descriptions.openapi import EVENT_STREAM, SECURITY
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.http.descriptions import EVENT_STREAM, SECURITY
 from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID

@@ -33,10 +33,10 @@ from svcbroker.ledgers.evm._contract import (
 from svcbroker.ledgers.evm._ethereum import WORD, encodeRlp, keccak256, packBytes, word
 from svcbroker.ledgers.evm._evmrpc import (
     DIALECTS,
-    Dialect,
     EvmError,
+    EvmReason,
     EvmRpc,
-    Reason,
+    NodeDialect,
     quantity,
     todata,
     undata,
@@ -403,7 +403,7 @@ class FakeRpc(EvmRpc):
     A client of nodes in memory.
     """
 
-    def __init__(self, *nodes: FakeNode, dialect: Dialect = DIALECTS["auto"]) -> None:
+    def __init__(self, *nodes: FakeNode, dialect: NodeDialect = DIALECTS["auto"]) -> None:
         urls = [f"http://node{index}" for index in range(len(nodes))]
         super().__init__(None, urls, dialect, CHAIN_ID, CONTRACT)  # type: ignore[arg-type]
         self._nodes = nodes
@@ -415,8 +415,8 @@ class FakeRpc(EvmRpc):
         node = self._nodes[self._index]
         if node.fault == "gone":
             self.leave()
-            raise EvmError(Reason.UNREACHABLE, f"{self.url} cannot be reached")
+            raise EvmError(EvmReason.UNREACHABLE, f"{self.url} cannot be reached")
         answer = node.reply(body)
         if len(answer) > maxAnswer:
-            raise EvmError(Reason.TOO_LARGE, f"the answer has more than {maxAnswer} bytes")
+            raise EvmError(EvmReason.TOO_LARGE, f"the answer has more than {maxAnswer} bytes")
         return answer

@@ -32,7 +32,7 @@ from twisted.trial.unittest import SkipTest, TestCase
 from svcbroker.interfaces import ILedger, LedgerContext
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import EvmLedger
-from svcbroker.ledgers.evm._ethereum import Account
+from svcbroker.ledgers.evm._ethereum import EvmAccount
 from svcbroker.ledgers.evm._evmrpc import (
     DIALECTS,
     EvmError,
@@ -111,7 +111,7 @@ class Chain:
     url: str
     rpc: EvmRpc
     contract: bytes
-    owner: Account
+    owner: EvmAccount
     gasPrice = 0
 
     @classmethod
@@ -150,17 +150,17 @@ class Chain:
             transport.signalProcess("KILL")
         return self._process.ended
 
-    async def deploy(self, accounts: Sequence[Account]) -> None:
+    async def deploy(self, accounts: Sequence[EvmAccount]) -> None:
         """Make a contract that allows some accounts."""
-        self.owner = Account(os.urandom(32))
+        self.owner = EvmAccount(os.urandom(32))
         await self.fund([self.owner, *accounts])
         owner = ContractOwner(clock=reactor, rpc=self.rpc, account=self.owner)
         self.contract = await owner.deploy([each.address for each in accounts])
 
-    async def fund(self, accounts: Sequence[Account]) -> None:
+    async def fund(self, accounts: Sequence[EvmAccount]) -> None:
         """Give accounts what they pay gas with."""
 
-    def give(self, account: Account, wei: int) -> Deferred[Any]:
+    def give(self, account: EvmAccount, wei: int) -> Deferred[Any]:
         """Give an account of anvil all the money that it has then."""
         return self.ask("anvil_setBalance", todata(account.address), hex(wei))
 
@@ -232,7 +232,7 @@ class Geth(Chain):
         self.rpc = connectChain(reactor, [self.url], DIALECTS["geth"])
         self._test.addCleanup(self.rpc.close)
 
-    async def fund(self, accounts: Sequence[Account]) -> None:
+    async def fund(self, accounts: Sequence[EvmAccount]) -> None:
         [rich] = json.loads(await self.ask("eth_accounts"))
         for each in accounts:
             transfer = {"from": rich, "to": todata(each.address), "value": hex(MONEY)}
@@ -241,7 +241,7 @@ class Geth(Chain):
             await until(lambda each=each: self._isRich(each))  # type: ignore[misc]
         self.gasPrice = await self.rpc.ask(gasPriceCall())
 
-    async def _isRich(self, account: Account) -> bool:
+    async def _isRich(self, account: EvmAccount) -> bool:
         return await self.rpc.ask(balanceCall(account.address)) > 0
 
 
@@ -416,6 +416,6 @@ class _WaitingLedger(EvmLedger):
             self._test.addCleanup(_chains.pop, self._place)
             await chain.start()
             path.parent.mkdir(exist_ok=True)
-            await chain.deploy([Account.create(path, os.urandom)])
+            await chain.deploy([EvmAccount.create(path, os.urandom)])
         super().__init__(contextOf(self._place), chain.settings(path))
         await super().start()

@@ -21,7 +21,7 @@ from svcbroker.ledgers.evm._evmbatch import (
     Reorganized,
     SourcePlace,
 )
-from svcbroker.ledgers.evm._evmrpc import EvmError, Reason, todata
+from svcbroker.ledgers.evm._evmrpc import EvmError, EvmReason, todata
 
 from .fakenode import CONTRACT, SENDER, FakeBlock, FakeNode, FakeRpc
 
@@ -276,9 +276,9 @@ class SourceTests(SynchronousTestCase):
     def test_otherChainIsRefused(self) -> None:
         """A node of another chain, or one without the contract, is not read."""
         for node, reason in (
-            (FakeNode(chainId=8), Reason.WRONG_CHAIN),
-            (FakeNode(code=""), Reason.NO_CONTRACT),
-            (FakeNode(code="6001"), Reason.NO_CONTRACT),
+            (FakeNode(chainId=8), EvmReason.WRONG_CHAIN),
+            (FakeNode(code=""), EvmReason.NO_CONTRACT),
+            (FakeNode(code="6001"), EvmReason.NO_CONTRACT),
         ):
             node.mine(b"a")
             source = self.makeSource(node)

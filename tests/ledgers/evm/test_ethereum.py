@@ -15,7 +15,7 @@ from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._contract import LoggedBatch, LogState, batchTopic, contractCode
 from svcbroker.ledgers.evm._ethereum import (
     WORD,
-    Account,
+    EvmAccount,
     Item,
     KeyUnusable,
     contractAddress,
@@ -101,7 +101,7 @@ class AccountTests(SynchronousTestCase):
 
     def test_transactionIsSignedAsOthersDo(self) -> None:
         """The bytes and the hash that eth-account makes of the same transaction."""
-        account = Account(b"\x46" * 32)
+        account = EvmAccount(b"\x46" * 32)
         self.assertEqual(showAddress(account.address), "0x9d8A62f656a8d1615C1294fd71e9CFb3E4855A4F")
         signed = account.sign(
             chainId=31337,
@@ -131,13 +131,13 @@ class AccountTests(SynchronousTestCase):
     def test_keyFilesAreForTheirOwner(self) -> None:
         """A key is kept with mode 0600, is not overwritten, and what is none is refused."""
         path = Path(self.mktemp())
-        made = Account.create(path, os.urandom)
+        made = EvmAccount.create(path, os.urandom)
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
-        self.assertEqual(Account.load(path).address, made.address)
-        self.assertRaises(FileExistsError, Account.create, path, os.urandom)
+        self.assertEqual(EvmAccount.load(path).address, made.address)
+        self.assertRaises(FileExistsError, EvmAccount.create, path, os.urandom)
         for text in ("", "ff" * 32, "00" * 32, "zz" * 32, "ab" * 31):
             path.write_text(text)
-            self.assertIn(str(path), str(self.assertRaises(KeyUnusable, Account.load, path)))
+            self.assertIn(str(path), str(self.assertRaises(KeyUnusable, EvmAccount.load, path)))
 
 
 class ContractTests(SynchronousTestCase):

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from svcbroker.chain import Genesis
 from svcbroker.errors import BrokerError, LedgerUnavailable
 from svcbroker.ledgers.evm import EvmLedger, _evmledger, _evmrpc, checkInstalled
-from svcbroker.ledgers.evm._ethereum import Account
+from svcbroker.ledgers.evm._ethereum import EvmAccount
 from svcbroker.ledgers.evm._evmledger import RECENT, Attestations
 from svcbroker.ledgers.evm._evmsettings import EvmSettings
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
@@ -104,7 +104,7 @@ class LedgerTests(TestCase):
         """The ledger of a broker, not started."""
         path = self.directory / f"{key}.key"
         if not path.exists():
-            Account.create(path, os.urandom)
+            EvmAccount.create(path, os.urandom)
         fields: dict[str, Any] = {
             "endpoint": tuple(each.url for each in self.served),
             "contract": CONTRACT,
@@ -413,7 +413,7 @@ class LedgerTests(TestCase):
         await until(lambda: any(each.due for each in sender._sent))
         [nonce] = [each.nonce for each in sender._sent]
         self.node.refusal = ""
-        account = Account.load(self.directory / "a.key")
+        account = EvmAccount.load(self.directory / "a.key")
         self.node.mine().senders[b"\x01" * 32] = account.address
         await waiting.done
         self.assertEqual(self.node.nonceOf(account.address, self.node.last), nonce + 2)

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.evm import checkInstalled
-from svcbroker.ledgers.evm._ethereum import Account, KeystoreError, KeyUnusable, lock, unlock
+from svcbroker.ledgers.evm._ethereum import EvmAccount, KeystoreError, KeyUnusable, lock, unlock
 
 skip = checkInstalled() or None
 
@@ -72,7 +72,7 @@ class KeystoreTests(SynchronousTestCase):
 
     def test_lockedKeyOpensByItsPassword(self) -> None:
         """A key that is locked is unlocked by its password, and by no other one."""
-        account = Account(os.urandom(32))
+        account = EvmAccount(os.urandom(32))
         data = lock(account.secret, account.address, b"word", os.urandom)
         self.assertEqual(unlock(data, b"word"), account.secret)
         self.assertEqual(json.loads(data)["address"], account.address.hex())
@@ -119,9 +119,9 @@ class KeystoreTests(SynchronousTestCase):
         """An account's file in that format needs the file of its password."""
         path, password = Path(self.mktemp()), Path(self.mktemp())
         password.write_text("secret word\n")
-        made = Account.create(path, os.urandom, password)
+        made = EvmAccount.create(path, os.urandom, password)
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)
-        self.assertEqual(Account.load(path, password).secret, made.secret)
-        self.assertIn("password", str(self.assertRaises(KeyUnusable, Account.load, path)))
+        self.assertEqual(EvmAccount.load(path, password).secret, made.secret)
+        self.assertIn("password", str(self.assertRaises(KeyUnusable, EvmAccount.load, path)))
         password.write_text("other")
-        self.assertRaises(KeyUnusable, Account.load, path, password)
+        self.assertRaises(KeyUnusable, EvmAccount.load, path, password)

@@ -15,7 +15,7 @@ from svcbroker.archive import JOURNAL_NAME
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.evm import EvmLedger, checkInstalled
 from svcbroker.ledgers.evm._contract import attestCall, submitCall
-from svcbroker.ledgers.evm._ethereum import Account
+from svcbroker.ledgers.evm._ethereum import EvmAccount
 from svcbroker.ledgers.evm._evmrpc import sendCall, todata
 from svcbroker.ledgers.evm.operating import ContractOwner
 from svcbroker.model import EventId, Execution, OpenTopic, PublishEvent, Receipt
@@ -78,7 +78,8 @@ class BrokersTestCase(TestCase):
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
         self.accounts = [
-            Account.create(self.directory / f"{index}.key", os.urandom) for index in range(brokers)
+            EvmAccount.create(self.directory / f"{index}.key", os.urandom)
+            for index in range(brokers)
         ]
         await self.chain.deploy(self.accounts)
         ledgers = [self.makeLedger(index, **settings) for index in range(brokers)]

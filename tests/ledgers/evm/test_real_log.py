@@ -28,7 +28,7 @@ from svcbroker.ledgers.evm._contract import (
     stateCall,
     submitCall,
 )
-from svcbroker.ledgers.evm._ethereum import Account, selector, word
+from svcbroker.ledgers.evm._ethereum import EvmAccount, selector, word
 from svcbroker.ledgers.evm._evmrpc import (
     EvmError,
     ReceiptInfo,
@@ -58,12 +58,12 @@ class ContractTests(TestCase):
     async def begin(self) -> None:
         self.chain = self.makeChain(self)
         await self.chain.start()
-        self.first, self.second, self.stranger = (Account(os.urandom(32)) for _ in range(3))
+        self.first, self.second, self.stranger = (EvmAccount(os.urandom(32)) for _ in range(3))
         await self.chain.deploy([self.first, self.second])
         await self.chain.fund([self.stranger])
         self.owner = self.chain.owner
 
-    async def send(self, account: Account, data: bytes) -> bool:
+    async def send(self, account: EvmAccount, data: bytes) -> bool:
         """Call the contract; whether it was not reverted."""
         nonce = await self.chain.rpc.ask(nonceCall(account.address))
         signed = account.sign(
@@ -153,7 +153,7 @@ class ContractTests(TestCase):
         """A hash is attested by more than two thirds; a second one of an account does not count,
         and is shown."""
         await self.begin()
-        third = Account(os.urandom(32))
+        third = EvmAccount(os.urandom(32))
         await self.chain.fund([third])
         await self.send(self.owner, allowCall(third.address, isAllowed=True))
         good, bad = b"\x01" * 32, b"\x02" * 32

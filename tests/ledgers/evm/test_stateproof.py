@@ -18,7 +18,7 @@ from svcbroker.chain import Malformed
 from svcbroker.ledgers._jsonrpc import RpcCall
 from svcbroker.ledgers.evm import checkInstalled
 from svcbroker.ledgers.evm._ethereum import encodeRlp, keccak256, word
-from svcbroker.ledgers.evm._evmrpc import EvmError, Reason, todata, undata
+from svcbroker.ledgers.evm._evmrpc import EvmError, EvmReason, todata, undata
 from svcbroker.ledgers.evm._stateproof import (
     Attested,
     HeaderInfo,
@@ -238,8 +238,8 @@ class AttestedTests(SynchronousTestCase):
 
     def test_nodeWithoutProofsIsBelievedOnlyWhereNoBlockIsTrusted(self) -> None:
         """A node that serves no proofs tells the hash by its word, and with a trusted block not."""
-        none = EvmError(Reason.REFUSED, "the method does not exist")
+        none = EvmError(EvmReason.REFUSED, "the method does not exist")
         self.assertEqual(self.ask(eth_getProof=none), Attested(hash=HASH))
         self.assertIsNone(self.ask(eth_getProof=none, eth_call=todata(word(0))).hash)
         self.refused("does not exist", self.block, eth_getProof=none)
-        self.refused("bad", None, eth_getProof=EvmError(Reason.BAD_ANSWER, "bad"))
+        self.refused("bad", None, eth_getProof=EvmError(EvmReason.BAD_ANSWER, "bad"))
