@@ -191,10 +191,15 @@ def damage(session: nox.Session) -> None:
 def kills(session: nox.Session) -> None:
     """Kill brokers and witnesses fifty times while they are used: every night."""
     tests = (
-        *("functional.test_kills", "functional.test_said_once", "proofs.witness.test_witness"),
+        *("functional.test_clients", "functional.test_kills", "functional.test_said_once"),
+        "proofs.witness.test_witness",
         "interop.test_scitt_service.ScittTests.test_treeIsTheSameAfterKillsAndLosses",
     )
-    killed = {"SVCBROKER_TEST_KILLS": "50"}
+    killed = {
+        "SVCBROKER_TEST_KILLS": "50",
+        "SVCBROKER_CLIENT_KILLS": "20",
+        "SVCBROKER_CLIENT_EVENTS": "20000",
+    }
     python(session, "twisted.trial", *(f"tests.{each}" for each in tests), env=killed)
 
 

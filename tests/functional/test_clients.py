@@ -46,7 +46,7 @@ from .daemon import AGAIN, TIMEOUT, Daemon, reactor
 from .test_certificates import CertificatesTestCase
 
 LEDGER = "pbft:nodes=1"
-EVENTS = int(os.environ.get("SVCBROKER_CLIENT_EVENTS", "5000"))
+EVENTS = int(os.environ.get("SVCBROKER_CLIENT_EVENTS", "2000"))
 KILLS = int(os.environ.get("SVCBROKER_CLIENT_KILLS", "4"))
 BATCH = 20
 TOPIC = "orders/new"

@@ -21,7 +21,7 @@ from .daemon import Daemon, until
 from .network import NetworkTestCase
 
 ORDERS = "orders/acme-bank"
-LINES = 20
+LINES = 8
 """Events of one command."""
 
 

@@ -186,8 +186,10 @@ class ExpiryTests(SynchronousTestCase):
         self.assertKept(UUID)
 
     def test_sweepIsCutIntoPieces(self) -> None:
-        """A turn of the reactor looks at some hundred positions only, however many there are."""
+        """A turn of the reactor looks at a piece of the positions only, however many there are."""
         fixture = self.fixture
+        # They are swept each hour of a month.
+        self.patch(_positions, "PIECE", 20)
         for number in range(5 * _positions.PIECE):
             fixture.positions.make(
                 f"{number}", "1", StoredPosition(Position(1, -1)), owner="a", day=1

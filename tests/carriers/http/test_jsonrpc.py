@@ -379,7 +379,7 @@ class BatchTests(JSONRPCTestCase):
         )
     )
     @settings(
-        max_examples=examples(200),
+        max_examples=examples(80),
         deadline=None,
         # With and without the fast path.
         suppress_health_check=[HealthCheck.differing_executors],
