@@ -18,6 +18,7 @@ from attrs import frozen
 from hyperlink import EncodedURL
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
+from service_identity import VerificationError
 from treq.client import HTTPClient
 from treq.cookies import IndexableCookieJar
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
@@ -70,6 +71,8 @@ The bytes that are received beside a body: headers, and the rest of the piece th
 """
 _BROKEN: Final = (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
 _UNANSWERED: Final = (RequestTransmissionFailed, ResponseNeverReceived)
+_NOT_VERIFIED: Final = "certificate verify failed"
+"""What OpenSSL says of a certificate of the other side."""
 
 
 @implementer(IPolicyForHTTPS)
@@ -118,7 +121,9 @@ class Problem(Enum):
     NO_ADDRESS = "cannot be found: its name has no address"
     NOT_PERMITTED = "has no address and port that may be connected to"
     UNREACHABLE = "cannot be reached"
-    TLS = "speaks no TLS, has a certificate that is not trusted, or requires one of ours"
+    NOT_TRUSTED = "has a certificate of an unknown authority, or one that is not valid at this time"
+    OTHER_NAME = "has a certificate of another name"
+    TLS = "speaks no TLS, or requires a certificate of ours"
     CLOSED = "closed the connection before it had answered"
     NOT_HTTP = "answered with something that is not HTTP"
     PACKED = "packed its answer, which it was not asked to"
@@ -131,6 +136,7 @@ _KINDS: Final[tuple[tuple[Problem, type[Exception]], ...]] = (
     (Problem.NOT_PERMITTED, AddressRefused),
     (Problem.NO_ADDRESS, DNSLookupError),
     (Problem.UNREACHABLE, ConnectError),
+    (Problem.OTHER_NAME, VerificationError),
     (Problem.TLS, SSL.Error),
     (Problem.TOO_LARGE, TooMuchReceived),
     (Problem.CLOSED, ConnectionClosed),
@@ -405,7 +411,9 @@ def explain(failure: Failure) -> NoReturn:
         raise CancelledError()
     known = (each for each, kind in _KINDS if any(reason.check(kind) for reason in reasons))
     problem = next(known, None)
-    if problem is None and failure.check(*_BROKEN):
+    if problem is Problem.TLS and any(_NOT_VERIFIED in str(each.value) for each in reasons):
+        problem = Problem.NOT_TRUSTED
+    elif problem is None and failure.check(*_BROKEN):
         problem = Problem.CLOSED if reasons == [failure] else Problem.NOT_HTTP
     elif problem is None and failure.check(ValueError):
         problem = Problem.BAD_HOST

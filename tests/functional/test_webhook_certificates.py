@@ -123,7 +123,7 @@ class WebhookCertificateTests(CertificatesTestCase):
 
         async def areRefused() -> bool:
             errors = [(await shown(id))["lastError"] for id in bad]
-            return all("requires one of ours" in each for each in errors)
+            return all("requires a certificate of ours" in each for each in errors)
 
         await until(areRefused)
         found = await shown(good)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from OpenSSL import SSL
+from service_identity import VerificationError
 from treq.testing import RequestTraversalAgent
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -285,6 +286,7 @@ class ProblemTests(ClientTestCase):
     def test_errorsOfTheNetworkHaveWords(self) -> None:
         """Also those that stand in a list of reasons."""
         gone, tls = [Failure(ConnectionLost())], [Failure(SSL.Error())]
+        failed = ("SSL routines", "", "certificate verify failed")
         for error, problem in (
             (ValueError("invalid hostname"), Problem.BAD_HOST),
             (DNSLookupError(), Problem.NO_ADDRESS),
@@ -294,6 +296,8 @@ class ProblemTests(ClientTestCase):
             (ResponseNeverReceived(gone), Problem.CLOSED),
             (ResponseNeverReceived([]), Problem.CLOSED),
             (ResponseNeverReceived(tls), Problem.TLS),
+            (ResponseNeverReceived([Failure(SSL.Error([failed]))]), Problem.NOT_TRUSTED),
+            (ResponseNeverReceived([Failure(VerificationError([]))]), Problem.OTHER_NAME),
             (ResponseFailed([Failure(ParseError("x", b""))], None), Problem.NOT_HTTP),
             (ResponseFailed([Failure(ValueError())], None), Problem.NOT_HTTP),
         ):
