@@ -15,7 +15,8 @@ from attrs import define
 
 from ..files import parseToml, readFile, replaceFile, writeNew
 from ..net.endpoints import AddressPolicy
-from ..net.http import HttpClient, HttpError, makeClient, readBody
+from ..net.http import CertificatePolicy, HttpClient, HttpError, makeClient, readBody
+from ..net.pem import CertificateError
 from ..net.settings import ConfigError
 from ..proofs import ProofInvalid
 from .arguments import FILE, PATH, Decimal, jsonOption, makeCommand, options
@@ -48,7 +49,8 @@ MAX_DOCUMENT: Final = 64 * 1024
     with what the issuer tells you.
 
     Addresses that are not public are refused unless --allow names them, and redirects are not
-    followed.
+    followed. The web server's certificate has to be of an authority that the system trusts, or of
+    one in --ca.
 
     Exit codes: 0 written, 1 no such document or key, 2 wrong usage.
     """
@@ -68,6 +70,9 @@ MAX_DOCUMENT: Final = 64 * 1024
         help="Addresses or a host that may be asked, too. May come again.",
     ),
     click.option(
+        "--ca", type=FILE, metavar="FILE", help="The authorities of the web server's certificate."
+    ),
+    click.option(
         "--timeout",
         type=Decimal(min=0, min_open=True, max=600),
         default=TIMEOUT,
@@ -83,6 +88,7 @@ def command(
     output: Path,
     policy: Path | None,
     allow: tuple[str, ...],
+    ca: Path | None,
     timeout: float,
     asJson: bool,
 ) -> int:
@@ -95,11 +101,15 @@ def command(
         raise CommandError(f"ISSUER: {error}") from None
     except ValueError as error:
         raise CommandError(f"--allow {error}") from None
+    try:
+        tls = CertificatePolicy.load(None, ca)
+    except (CertificateError, OSError) as error:
+        raise CommandError(f"--ca: {error}") from None
     added = None if policy is None else _PolicyWith.read(policy, issuer, output)
     if output.exists():
         raise CommandError(f"--output: {output} is there already")
     try:
-        data = runReactor(lambda reactor: _fetch(reactor, url, allowed, timeout))
+        data = runReactor(lambda reactor: _fetch(reactor, url, allowed, tls, timeout))
         found = scitt.keysInDocument(issuer, data)
     except (HttpError, ProofInvalid) as error:
         raise CommandError(f"{url}: {error}", Exit.BAD) from None
@@ -171,9 +181,11 @@ class _PolicyWith:
             raise CommandError(f"the keys are written, and {error}") from None
 
 
-async def _fetch(reactor: Any, url: str, allowed: AddressPolicy, timeout: float) -> bytes:
+async def _fetch(
+    reactor: Any, url: str, allowed: AddressPolicy, tls: CertificatePolicy, timeout: float
+) -> bytes:
     """See L{fetchDocument}."""
-    client = makeClient(reactor, maxBody=MAX_DOCUMENT, policy=allowed)
+    client = makeClient(reactor, maxBody=MAX_DOCUMENT, tls=tls, policy=allowed)
     try:
         return await fetchDocument(client, url, timeout)
     finally:

@@ -44,7 +44,7 @@ class IssuerTests(CommandTestCase):
         self.asked: list[tuple[str, AddressPolicy]] = []
         self.answer = document([method("#a", publicKeyJwk=jwk(ED))], ["#a"])
 
-        async def fetch(_: object, url: str, allowed: AddressPolicy, timeout: float) -> bytes:
+        async def fetch(_: object, url: str, allowed: AddressPolicy, *rest: object) -> bytes:
             self.asked.append((url, allowed))
             return self.answer
 
@@ -83,6 +83,8 @@ class IssuerTests(CommandTestCase):
             (["did:web:127.0.0.1", "--output", self.output], "ISSUER: an issuer is named as"),
             ([DID, "--output", self.policy], "is there already"),
             ([DID, "--output", self.output, "--allow", "1.2.3.4/x"], "--allow"),
+            ([DID, "--output", self.output, "--ca", self.output], "--ca: "),
+            ([DID, "--output", self.output, "--ca", self.policy], "has no certificate"),
             ([DID, "--output", self.output, "--policy", self.directory / "other"], "no policy"),
             (
                 ["did:web:y.example", "--output", self.output, "--policy", self.named()],
