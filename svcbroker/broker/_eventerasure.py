@@ -492,10 +492,11 @@ class EventErasing:
             one of them is.
         @return: fires with how many events were named, when the erasures are final.
         @raise EventHeld: some of them are held.
-        @raise ParameterInvalid: it is not said which events, or the topic has not so many.
+        @raise ParameterInvalid: it is not said which events, the topic has not so many, or they
+            are the broker's own records.
         @raise EventNotFound, HeightUnknown: there is no such event.
         @raise TopicNotFound: the topic was never opened.
-        @raise NotAuthorized: the broker's own records are not erased.
+        @raise NotAuthorized: the principal may not operate the group.
         @raise TransactionFailed: the chain refused. Some may have been erased.
         """
         ledger, found = await self._find(principal, groupId, events, topic, first, last, before)
@@ -554,7 +555,10 @@ class EventErasing:
             found = await self._rangeOfTopic(ledger, group, topic, first, last, before)
         for each in found:
             if each in self._reserved:
-                principal.refuse(Action.OPERATE, group, each)
+                principal.recordRefusal(Action.OPERATE, group, each)
+                raise ParameterInvalid(
+                    f"the events of {each} are not erased: records of the broker are made of them"
+                )
         return ledger, found
 
     async def _rangesOfEvents(

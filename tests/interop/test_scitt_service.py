@@ -279,6 +279,9 @@ class ScittTests(DaemonTestCase):
         self.assertNotIn("status", sent)
         closed = await self.daemon.call("/rest/close", topic="statements")
         self.assertNotEqual(closed, True)
+        first = page["events"][0]["eventId"]
+        erased = await self.operate("erase", reason="x", events=[first])
+        self.assertIn("the events of statements are not erased", erased["message"])
 
     async def test_keysArePublicAndHaveUrls(self) -> None:
         """Also where there are accounts, which everything else needs."""
