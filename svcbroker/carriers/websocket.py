@@ -159,6 +159,8 @@ class WebSocketWire:
             self._transport.write(self._connection.send(CloseConnection(_TRY_AGAIN_LATER)))
         self._lane.stop()
         self._counted.close()
+        _release(self._connection)
+        # It may have much of a frame.
         self._connection = Connection(ConnectionType.SERVER)
         self._connection.receive_data(None)
         self._isFailed = self._isAllRead = True
@@ -252,7 +254,7 @@ class WebSocketWire:
         """See C{IProtocol}."""
         self._lane.stop()
         self._counted.close()
-        self._connection.receive_data(None)
+        _release(self._connection)
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
@@ -348,6 +350,12 @@ class WebSocketWire:
     def _giveUp(self) -> None:
         self._closing = None
         self._transport.abortConnection()
+
+
+def _release(connection: Connection) -> None:
+    """Read no more of a connection. wsproto's reader of frames would be a cycle with it."""
+    connection.receive_data(None)
+    connection._proto._parse_more.close()
 
 
 @implementer(ITransport, IConsumer, IPushProducer)

@@ -20,10 +20,13 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
+from wsproto.frame_protocol import FrameProtocol
 
 from svcbroker.access import Access
 from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.broker.subscriptions._logsubscription import LogSubscription
 from svcbroker.carriers.http import fastpath
+from svcbroker.carriers.http.connection import BrokerRequest
 from svcbroker.carriers.http.follow import Following
 from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.carriers.mqtt.carrier import webSocketRoute as mqttRoute
@@ -57,6 +60,11 @@ async def started(fixture: Fixture) -> Subscriptions:
     subscriptions = Subscriptions(ledgers, fixture.clock, fixture.clock.seconds, bytes)
     await subscriptions.start()
     return subscriptions
+
+
+def countOf(*kinds: type[Any]) -> int:
+    """The number of objects of some classes that there are, garbage included."""
+    return sum(isinstance(each, kinds) for each in gc.get_objects())
 
 
 class Reader(Protocol):
@@ -315,7 +323,9 @@ class FollowFreedTests(FreedTests):
             site.rest(f"publish?topic=t&content={content}")
         request = get(f"{BASE}/rest/follow?topic=t&from=OFFSET_FIRST")
         pump = partial(fixture.clock.advance, 0)
+        before = countOf(BrokerRequest, LogSubscription)
         await self.visit(site.site, request, pump=pump, **arguments)
+        self.assertEqual(countOf(BrokerRequest, LogSubscription), before)
 
     async def test_followedTopic(self) -> None:
         await self.follow(wanted=b"event: event")
@@ -342,9 +352,11 @@ class WebSocketFreedTests(FreedTests):
         )
         frames = b"".join(b"\x82%c\0\0\0\0%b" % (0x80 | len(each), each) for each in data)
         for wanted, isAborted in ((b"101", False), (b"101", True)):
+            before = countOf(FrameProtocol)
             await self.visit(
                 site.site, upgrade, frames, wanted=wanted, isAborted=isAborted, pump=pump
             )
+            self.assertEqual(countOf(FrameProtocol), before)
 
     async def test_stompInside(self) -> None:
         server = StompServer()

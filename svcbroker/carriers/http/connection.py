@@ -355,6 +355,8 @@ class BrokerRequest(Request):
         self.endBody()
         self._adapterCache.clear()
         self.transport = None
+        # A stream, which has the request.
+        self.producer = None
 
     def _refuse(self, error: BrokerError) -> None:
         self._refusal = error

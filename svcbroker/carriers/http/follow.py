@@ -87,7 +87,10 @@ class Following:
         self._places = Places(MAX_STREAMS, "streams")
         self._isDrained = False
         self.route = Route(
-            path=f"{basePath}/rest/{FOLLOW.name}", methods=("GET",), handler=self._handle
+            path=f"{basePath}/rest/{FOLLOW.name}",
+            methods=("GET",),
+            handler=self._handle,
+            isEndless=True,
         )
 
     def drain(self) -> Deferred[None]:

@@ -361,6 +361,9 @@ class Route:
     @ivar isBranch: whether all paths below belong to it too.
     @ivar credentials: what it makes of credentials.
     @ivar isLinked: whether pages of other sites may link to it.
+    @ivar isEndless: whether its answers to GET last as long as their clients stay. It has a path
+        without parameters, and gives a Deferred of bytes. Klein has no part in these: what it
+        leaves behind of a request that has lasted is only found when all objects are looked at.
     """
 
     path: str
@@ -369,6 +372,7 @@ class Route:
     isBranch: bool = False
     credentials: Credentials = Credentials.REQUIRED
     isLinked: bool = False
+    isEndless: bool = False
 
 
 @frozen(kw_only=True)
@@ -406,6 +410,7 @@ class Routes:
 
     @ivar endpoints: the endpoints by method and path with a space between.
     @ivar handlers: what answers requests in twisted.web, by the names of the rules.
+    @ivar direct: what answers requests without Klein, by method and path with a space between.
     @ivar incidents: logs unexpected failures.
     """
 
@@ -423,6 +428,14 @@ class Routes:
         self.handlers: Mapping[str, Callable[..., Any]] = {
             **{name.decode(): each.handle for name, each in self.endpoints.items()},
             **{each.path: _lean(each.handler) for each in self._others},
+        }
+        self.direct: Mapping[bytes, Callable[[Any], Deferred[bytes]]] = {
+            **{name: each.handle for name, each in self.endpoints.items()},
+            **{
+                f"GET {each.path}".encode("ascii"): self.handlers[each.path]
+                for each in self._others
+                if each.isEndless
+            },
         }
         self._credentials = {each.path.encode("ascii"): each.credentials for each in self._others}
         # Those below which any name is as public.
@@ -552,9 +565,10 @@ def _refuseMethod(request: Request, methods: Iterable[str]) -> bytes:
 
 class _Root(Resource):
     """
-    Has an endpoint answer a request of exactly its method and path, and Klein all others.
+    Has an endpoint or an endless route answer a request of exactly its method and path, and Klein
+    all others.
 
-    Klein would route the former to the same endpoint, for half of the time that they take.
+    Klein would route a request to the same endpoint, for half of the time that it takes.
     """
 
     isLeaf = True
@@ -566,9 +580,9 @@ class _Root(Resource):
 
     def render(self, request: Request) -> Any:
         """Have a request answered by its route."""
-        endpoint = self._routes.endpoints.get(b"%b %b" % (request.method, request.path))
-        if endpoint is not None:
-            self._answer(request, endpoint)
+        handle = self._routes.direct.get(b"%b %b" % (request.method, request.path))
+        if handle is not None:
+            self._answer(request, handle)
             return NOT_DONE_YET
         # Klein would not answer in JSON on these.
         try:
@@ -577,7 +591,7 @@ class _Root(Resource):
             request.postpath = [b"", b"not UTF-8"]
         return self._klein.render(request)
 
-    def _answer(self, request: Request, endpoint: HttpEndpoint) -> None:
+    def _answer(self, request: Request, handle: Callable[[Any], Deferred[bytes]]) -> None:
         # A request has no channel once its client has left.
         def failed(failure: Failure) -> bytes:
             return b"" if request.channel is None else self._routes.fail(request, failure)
@@ -587,7 +601,7 @@ class _Root(Resource):
                 request.write(body)
                 request.finish()
 
-        answering = endpoint.handle(request)
+        answering = handle(request)
         request.notifyFinish().addErrback(lambda _: answering.cancel())
         answering.addErrback(failed)
         answering.addCallback(finish)

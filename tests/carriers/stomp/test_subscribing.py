@@ -4,6 +4,7 @@ SUBSCRIBE, MESSAGE, UNSUBSCRIBE.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Hashable
 from itertools import count
 
@@ -16,7 +17,7 @@ from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
 from svcbroker.model import Edge, EventId, InterfaceType, Moment, Position
-from svcbroker.net.budgets import WRITES_A_TURN
+from svcbroker.net.budgets import WRITES_A_TURN, Waiter
 
 from .support import UUID, FakeSubscription, Server, event, frame
 
@@ -350,6 +351,25 @@ class EndTests(SynchronousTestCase):
         for _ in range(10):
             server.fixture.clock.advance(0)
         self.assertTrue(all(each.isClosed for each in server.fake.made))
+
+    def test_connectionThatEndsInTurnsLeavesNoCycle(self) -> None:
+        """What has waited for a turn is freed without the garbage collector."""
+        server = Server()
+        work = server.fixture.broker.budgets.work
+        client = server.connect()
+        for number in range(200):
+            client.send("SUBSCRIBE", {"id": f"{number}", "destination": "a"})
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        work.seconds = count(0, WRITES_A_TURN).__next__
+        client.disconnect()
+        del client
+        for _ in range(10):
+            server.fixture.clock.advance(0)
+        self.assertTrue(all(each.isClosed for each in server.fake.made))
+        waited = [each for each in gc.get_objects() if isinstance(each, Waiter)]
+        self.assertEqual([each for each in waited if each.lane._budget is work], [])
 
 
 class UnsubscribeTests(SynchronousTestCase):
