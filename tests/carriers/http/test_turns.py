@@ -228,6 +228,27 @@ class TurnTests(SynchronousTestCase):
         ledger.release()
         self.assertEqual(self.client.rest("state?topic=t")["sequenceNumber"], 7)
 
+    def test_clientsThatLeaveTogetherAreFoundInTurns(self) -> None:
+        """A look takes as many turns as it needs, a few connections each."""
+        lost: list[object] = []
+        self.patch(connectionModule, "isLost", lost.__contains__)
+        self.client.fixture.ledger.isHolding = True
+        for name in ("LOOKED_AT", "CLOSED_AT_ONCE"):
+            self.patch(connectionModule, name, 2)
+            connections = [self.client.connect() for _ in range(5)]
+            for connection in connections:
+                connection.send(PUBLISH)
+                connection.send(EXIST * COUNT)
+                lost.append(connection.transport)
+            site = self.client.site
+            assert site._looking is not None
+            site._looking.cancel()
+            site._look()
+            left = [each.isOpen for each in connections].count(True)
+            self.assertIn(left, range(3, 6))
+            self.clock.advance(0)
+            self.assertEqual([each.isOpen for each in connections].count(True), 0)
+
     def test_nothingIsLookedAtWithoutConnections(self) -> None:
         for channel in tuple(self.client.site.channels):
             channel.connectionLost(Failure(ConnectionDone()))
