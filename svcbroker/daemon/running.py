@@ -12,8 +12,9 @@ from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 from prometheus_client.core import Metric
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, maybeDeferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from ..access import Access, AuditTrail
 from ..broker import Answers, Broker, Calls, ClientConnection, Limits, MetadataStore, bindToChains
@@ -216,6 +217,14 @@ class ReloadPreview:
         )
 
 
+def _isCancelled(failure: Failure) -> bool:
+    """Whether something, or the first of several things, was cancelled."""
+    error = failure.value
+    return isinstance(error, CancelledError) or (
+        isinstance(error, FirstError) and _isCancelled(error.subFailure)
+    )
+
+
 @frozen(kw_only=True)
 class RunningFeatures:
     """
@@ -265,9 +274,13 @@ class RunningFeatures:
         try:
             drains = [each.drain for each in self.running]
             draining = [maybeDeferred(drain) for drain in (*drains, self.operatorFile.drain)]
-            for isGood, failure in await DeferredList(draining, consumeErrors=True):
-                if not isGood:
-                    _log.failure("A feature did not close in order", failure)
+            found = await DeferredList(draining, consumeErrors=True)
+            failures = [failure for isGood, failure in found if not isGood]
+            others = [each for each in failures if not _isCancelled(each)]
+            for failure in others:
+                _log.failure("A feature did not close in order", failure)
+            if len(others) < len(failures):
+                _log.warn("Some clients did not take their answers in time")
         finally:
             await self.subscriptions.stop()
             if self.audit is not None:

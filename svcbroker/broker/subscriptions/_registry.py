@@ -354,7 +354,8 @@ class Subscriptions:
 
     def drain(self) -> Deferred[Any]:
         """Answer calls that wait for events or blocks, and have none wait from now on."""
-        return gatherResults([self._heights.drain(), self._reading.drain()])
+        drains = [self._heights.drain(), self._reading.drain()]
+        return gatherResults(drains, consumeErrors=True)
 
     @asDeferred
     async def reach(

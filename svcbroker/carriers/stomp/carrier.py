@@ -759,7 +759,7 @@ class StompFeature(RunningFeature):
 
     def drain(self) -> Deferred[Any]:
         """See L{RunningFeature}."""
-        return gatherResults([each.drain() for each in self._all])
+        return gatherResults([each.drain() for each in self._all], consumeErrors=True)
 
 
 def stompBounds(options: StompOptions, sizing: Sizing) -> Iterator[Bound]:

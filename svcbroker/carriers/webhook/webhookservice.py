@@ -246,7 +246,7 @@ class Webhooks:
         """
         self._isStopped = True
         stopping = [webhook.delivery.stop() for webhook in self._webhooks.values()]
-        stopped: Deferred[Any] = gatherResults(stopping)
+        stopped: Deferred[Any] = gatherResults(stopping, consumeErrors=True)
         return stopped.addBoth(self._stopped)
 
     def _stopped(self, _: object) -> Deferred[Any]:
