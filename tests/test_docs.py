@@ -38,6 +38,7 @@ from tests.broker.witnesses import KEYS
 from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -317,7 +318,7 @@ class PageTests(SynchronousTestCase):
         done = subprocess.run(
             [program, "verify", "--man=no", *map(str, units)],
             capture_output=True,
-            timeout=60,
+            timeout=TIMEOUT,
             check=False,
         )
         own = [line for line in done.stderr.decode().splitlines() if ".service" in line]

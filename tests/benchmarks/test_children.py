@@ -13,8 +13,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.children import CHECKOUT
+from tests.waiting import TIMEOUT
 
-TIMEOUT = 60.0
 _PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path

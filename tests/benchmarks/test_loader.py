@@ -19,8 +19,8 @@ from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
 from benchmarks.wires.amqp import method
 from benchmarks.wires.talk import CONTENT, readExactly
 from svcbroker.commands.bench import Broken, Measured, httpRequest, publishPacket
+from tests.waiting import TIMEOUT
 
-TIMEOUT = 20.0
 _HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: %d\r\n\r\n%b"
 GOOD = b'{"status":"SUCCESS"}'
 

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
 from tests.authors import makeKeyFile
+from tests.waiting import TIMEOUT
 
 ROOT = Path(svcbroker.__file__).parents[1]
 LIGHT = ("httpx", "msgspec", "attrs")
@@ -50,7 +51,7 @@ class ImportTests(SynchronousTestCase):
             capture_output=True,
             check=True,
             text=True,
-            timeout=60,
+            timeout=TIMEOUT,
         ).stdout
 
     def test_clientsNeedNoServer(self) -> None:

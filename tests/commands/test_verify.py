@@ -22,6 +22,7 @@ from svcbroker.proofs import _documents as reading
 from tests.commands.support import CommandTestCase
 from tests.proofs.support import BINARY, proofs
 from tests.test_files import makeSpecial
+from tests.waiting import TIMEOUT
 from tools.vectors.enginechain import EngineChain
 from tools.vectors.signedchain import SignedChain
 
@@ -176,7 +177,7 @@ class VerifyTests(ProofFileTestCase):
             input=self.made.events["unicode"],
             capture_output=True,
             env={"PYTHONPATH": ":".join(sys.path), "PYTHONIOENCODING": "utf-8"},
-            timeout=60,
+            timeout=TIMEOUT,
         )
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertTrue(done.stdout.startswith(b"PROVED"))

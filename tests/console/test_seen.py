@@ -10,6 +10,7 @@ from twisted.python.filepath import FilePath
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker.console
+from tests.waiting import TIMEOUT
 
 from ..needed import neededProgram
 
@@ -49,7 +50,7 @@ class SeenTests(SynchronousTestCase):
         module = script.siblingExtension(".mjs")
         script.moveTo(module)
         node = [neededProgram("node"), "--input-type=module", "-e", _SCRIPT, module.path]
-        done = subprocess.run(node, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(node, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         self.assertEqual(done.stderr, "")
         self.assertEqual(
             done.stdout.split(),

@@ -19,6 +19,7 @@ from svcbroker.proofs.bundle import Bundle, decodeArchive, encodeArchive
 from svcbroker.proofs.tlog import Policy
 from tests.functional.daemon import DaemonTestCase
 from tests.needed import neededProgram
+from tests.waiting import TIMEOUT
 from tools.vectors.signedchain import publicKeyOf
 
 from ..proofs.bundle.support import (
@@ -56,7 +57,7 @@ class NodeTests(SynchronousTestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=TIMEOUT,
         )
         self.assertEqual(ended.stderr, "")
         return ended.returncode, ended.stdout

@@ -22,6 +22,7 @@ from svcbroker.carriers.http.logins import HttpSettings
 from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
 from tests.carriers.http.support import BASE, Client
 from tests.needed import needPackage
+from tests.waiting import TIMEOUT
 
 from .daemon import shared
 from .node import nodeModules
@@ -58,7 +59,7 @@ def node(script: str, modules: str, *arguments: str, text: str = "") -> str:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=60,
+        timeout=TIMEOUT,
     ).stdout
 
 

@@ -19,6 +19,7 @@ from tests import examples
 from tests.needed import neededProgram
 from tests.proofs.authored import authored
 from tests.proofs.mutations import mutations, randomlyChanged
+from tests.waiting import TIMEOUT
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLES = DOCS / "examples"
@@ -137,11 +138,13 @@ class JudgeTestCase(SynchronousTestCase):
         path.write_bytes(proof)
         for trusted, code, word in ((chain, 0, "PROVED: "), ("00" * 32, 1, "NOT PROVED")):
             done = subprocess.run(
-                [*command, str(path), trusted], capture_output=True, text=True, timeout=60
+                [*command, str(path), trusted], capture_output=True, text=True, timeout=TIMEOUT
             )
             self.assertEqual(done.returncode, code)
             self.assertTrue(done.stdout.startswith(word))
-        done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [*command, str(path)], capture_output=True, text=True, timeout=TIMEOUT
+        )
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stdout + done.stderr, r"^verify\S* PROOF.json TRUSTED\n$")
 
@@ -185,7 +188,7 @@ class NodeTests(JudgeTestCase):
             env={"EXAMPLE": (EXAMPLES / "verify.mjs").as_uri()},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=TIMEOUT,
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         said: Sequence[str] = json.loads(done.stdout)
@@ -243,13 +246,13 @@ class GoTests(JudgeTestCase):
             [neededProgram("go"), "build", "-o", self.program, "."],
             cwd=EXAMPLES / "verify-go",
             check=True,
-            timeout=300,
+            timeout=TIMEOUT,
         )
 
     def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
         """See L{JudgeTestCase.judge}."""
         lines = b"".join(b"%b %b\n" % (kept.encode(), proof) for _, proof, kept in proofs)
-        done = subprocess.run([self.program], input=lines, capture_output=True, timeout=120)
+        done = subprocess.run([self.program], input=lines, capture_output=True, timeout=TIMEOUT)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         said = done.stdout.decode("utf-8").splitlines()
         return ["" if each.startswith("PROVED: {") else each for each in said]

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.needed import neededProgram
 from tests.proofs.test_reveals import VECTORS
+from tests.waiting import TIMEOUT
 from tools.vectors.closed import DEFAULT
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "reveal.mjs"
@@ -59,7 +60,7 @@ class PageTests(SynchronousTestCase):
             env={"EXAMPLE": SCRIPT.as_uri()},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=TIMEOUT,
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         said: list[Any] = json.loads(done.stdout)
@@ -82,7 +83,10 @@ class ReferenceTests(SynchronousTestCase):
         """Build a program of Go."""
         program = str(Path(self.mktemp()).absolute())
         subprocess.run(
-            [neededProgram("go"), "build", "-o", program, "."], cwd=source, check=True, timeout=300
+            [neededProgram("go"), "build", "-o", program, "."],
+            cwd=source,
+            check=True,
+            timeout=TIMEOUT,
         )
         return program
 
@@ -99,7 +103,7 @@ class ReferenceTests(SynchronousTestCase):
             input="".join(f"{chain} {json.dumps(each)}\n" for each in cases),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=TIMEOUT,
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         said = [line.split(" ", 1) for line in done.stdout.splitlines()]

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from svcbroker.proofs.scitt import SignedStatement, encodeKeys, readKeys, receiptsOf
 from tests.carriers.scitt.support import ISSUER, ScittServiceTestCase, pathOf, statement
 from tests.needed import neededProgram, needPackage
+from tests.waiting import TIMEOUT
 
 with contextlib.suppress(ImportError):
     import scitt_cose
@@ -125,7 +126,7 @@ class VerifierTests(ScittServiceTestCase):
         root.mkdir()
         go = neededProgram("go")
         subprocess.run(
-            [go, "build", "-o", root / "check", "."], cwd=SOURCE, check=True, timeout=300
+            [go, "build", "-o", root / "check", "."], cwd=SOURCE, check=True, timeout=TIMEOUT
         )
         good, wrong = [self.case(size) for size in SIZES], [*self.wrong()]
         cases = [{name: data.hex() for name, data in each.items()} for each in [*good, *wrong]]
@@ -134,7 +135,7 @@ class VerifierTests(ScittServiceTestCase):
             [root / "check", root / "cases"],
             capture_output=True,
             check=True,
-            timeout=60,
+            timeout=TIMEOUT,
             text=True,
         )
         lines = done.stdout.splitlines()

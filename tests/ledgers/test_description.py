@@ -29,6 +29,7 @@ from svcbroker.ledgers import (
     readDescription,
 )
 from svcbroker.net.descriptions import Description
+from tests.waiting import TIMEOUT
 
 
 @implementer(ILedgerFactory)
@@ -278,7 +279,7 @@ class OtherProcessTests(SynchronousTestCase):
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             encoding="utf-8",
-            timeout=120,
+            timeout=TIMEOUT,
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout

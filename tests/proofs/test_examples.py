@@ -15,6 +15,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import Checkpoint, ProofInvalid, verifyProof, verifyTopic
+from tests.waiting import TIMEOUT
 from tools.vectors.enginechain import EngineChain
 
 from .authored import Authored, authored
@@ -108,7 +109,7 @@ class AgreementTests(SynchronousTestCase):
                 input=chain.hex(),
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=TIMEOUT,
             )
             self.assertEqual(done.returncode, code, done.stderr)
             self.assertTrue((done.stdout + done.stderr).startswith(word), done.stderr)
