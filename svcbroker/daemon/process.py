@@ -103,7 +103,7 @@ class _Polling:
     def add(self, call: Callable[[], object]) -> None:
         """
         Make a call when everything that can be read now was read, without waiting for more. One
-        that is added by such a call is made in the next turn.
+        that is added between two turns, or by such a call, is made before the next turn reads.
         """
         self._calls.append(call)
 
@@ -114,6 +114,12 @@ class _Polling:
         @param timeout: how long to wait at the most, in seconds; C{None} for ever.
         """
         poll, seconds = self._reactor._poller.poll, self._reactor.seconds
+        if self._calls:
+            # Of timed calls and threads, which have read nothing. Most of them send answers, and
+            # the clients' next requests are among what is read then. They may have added timed
+            # calls that are due, which C{timeout} does not know of.
+            self._makeCalls()
+            timeout = 0
         count = EVENTS_OF_A_ROUND if self._served else EVENTS_AT_ONCE
         ready = poll(0 if self._calls else -1 if timeout is None else timeout, count)
         self._reactor.turns += 1
@@ -136,12 +142,15 @@ class _Polling:
                 break
         self._reactor.isBehind = self._isBehind and not isRound
         if self._calls:
-            calls, self._calls = self._calls, []
-            for call in calls:
-                try:
-                    call()
-                except Exception:
-                    _log.failure("A call after reads failed")
+            self._makeCalls()
+
+    def _makeCalls(self) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                _log.failure("A call after reads failed")
 
     def _hasTime(self, now: float) -> bool:
         """Whether this turn may handle another event. A clock may be set back."""

@@ -147,8 +147,9 @@ class EndOfTurn:
     """
     Makes calls when all that arrived in this turn of the reactor has been handled. One queue,
     and one delayed call of the reactor, serves all connections. The daemon's reactor makes it right
-    after its reads (L{pollWithoutContext<svcbroker.daemon.process.pollWithoutContext>}), any
-    other one at the beginning of the next turn.
+    after its reads, or before the next ones where those are over
+    (L{pollWithoutContext<svcbroker.daemon.process.pollWithoutContext>}), any other one at the
+    beginning of the next turn.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

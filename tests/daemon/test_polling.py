@@ -223,19 +223,34 @@ class PollingTests(SynchronousTestCase):
         self.assertEqual({len(reader.received) for reader, _ in ends}, {1})
 
     def test_callsAreMadeAfterAllReads(self) -> None:
-        """They do not wait for anything to be read."""
+        """They do not wait for anything to be read. What they add is made in the next turn."""
         done: list[object] = []
         call: Callable[[Callable[[], object]], None] = self.reactor.callAfterReads  # type: ignore
-        ends = [self.connect() for _ in range(2)]
-        for reader, other in ends:
-            reader.received = done  # type: ignore[assignment]
+
+        def read(reader: Reader) -> None:
+            done.append(reader._end.recv(100))
+            if len(done) == 1:
+                call(lambda: call(lambda: done.append("next")))
+                call(lambda: done.append("end"))
+
+        for reader, other in [self.connect() for _ in range(2)]:
+            reader.doRead = partial(read, reader)  # type: ignore[method-assign]
             other.send(b"data")
-        call(lambda: call(lambda: done.append("next")))
-        call(lambda: done.append("end"))
         self.reactor.doIteration(None)
         self.assertEqual(done, [b"data", b"data", "end"])
-        self.reactor.doIteration(None)
+        self.reactor.doIteration(0)
         self.assertEqual(done[3:], ["next"])
+
+    def test_callsAddedBetweenTurnsAreMadeBeforeReads(self) -> None:
+        """Answers of timed calls are sent before their clients are looked at."""
+        done: list[object] = []
+        call: Callable[[Callable[[], object]], None] = self.reactor.callAfterReads  # type: ignore
+        reader, other = self.connect()
+        reader.received = done  # type: ignore[assignment]
+        call(lambda: call(lambda: done.append("end")))
+        call(lambda: other.send(b"answered"))
+        self.reactor.doIteration(None)
+        self.assertEqual(done, [b"answered", "end"])
 
     def test_callAddedByReadIsMadeInTheSameTurn(self) -> None:
         done: list[object] = []
