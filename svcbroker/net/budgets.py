@@ -566,13 +566,14 @@ class Lane:
     @ivar used: how much time it has used, in seconds, as the budget counts.
     @ivar lastTurn: the turn in which it has begun its last unit.
     @ivar isLong: whether that took longer than a L{QUANTUM}.
+    @ivar waiting: the call that waits for a turn.
     """
 
-    __slots__ = ("_budget", "_waiter", "isLong", "lastTurn", "used")
+    __slots__ = ("_budget", "isLong", "lastTurn", "used", "waiting")
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
-        self._waiter: Waiter | None = None
+        self.waiting: Waiter | None = None
         self.used = 0.0
         self.lastTurn = -1
         self.isLong = False
@@ -654,8 +655,8 @@ class Lane:
         @param size: how many bytes have to be read for it, where they are many.
         @param events: as C{begin} has it.
         """
-        self._waiter = Waiter(self, call)
-        self._budget.wait(self._waiter, isWrite, size, events)
+        self.waiting = Waiter(self, call)
+        self._budget.wait(self.waiting, isWrite, size, events)
 
     def turn(self, isWrite: bool, events: int = 1) -> Deferred[None]:
         """
@@ -671,7 +672,7 @@ class Lane:
 
     def stop(self) -> None:
         """Drop the call that waits: the connection is closed."""
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiting = self.waiting, None
         if waiter is not None:
             waiter.cancel()
 
@@ -811,9 +812,11 @@ class Waiter:
         self.start = 0.0
 
     def call(self) -> None:
-        """Make the call."""
+        """Make the call. Nothing is kept of it, so that no cycle with the lane is left."""
         call, self._call = self._call, None
         assert call is not None
+        if self.lane.waiting is self:
+            self.lane.waiting = None
         call()
 
     def cancel(self) -> None:

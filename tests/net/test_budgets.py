@@ -338,6 +338,15 @@ class WorkTests(WorkTestCase):
             self.work.submitted(1)
         self.assertTrue(self.work.lane().begin(True, events=1000))
 
+    def test_laneIsFreedByItsLastReferenceOnceItsCallIsMade(self) -> None:
+        lane = self.work.lane()
+        lane.wait(lambda: None, isWrite=False)
+        waiting = lane.waiting
+        assert waiting is not None
+        self.assertIs(waiting.lane, lane)
+        self.turn()
+        self.assertIsNone(lane.waiting)
+
     def test_whoHasUsedLeastComesFirst(self) -> None:
         lanes = [self.work.lane() for _ in range(3)]
         for number, lane in enumerate(lanes):
