@@ -16,12 +16,10 @@ from attrs import define, field
 from twisted.internet.interfaces import (
     IAddress,
     IConsumer,
-    IDelayedCall,
     IHalfCloseableProtocol,
     IProtocol,
     IProtocolFactory,
     IPushProducer,
-    IReactorTime,
     ITransport,
 )
 from twisted.internet.protocol import connectionDone
@@ -34,7 +32,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
-from ..net.budgets import FEW, LARGE, ByteCount, Lane
+from ..net.budgets import FEW, LARGE, ByteCount, TimedWork, WorkBudget
 from ..net.transports import endSending
 from .http.connection import BrokerRequest
 from .http.logins import Credentials
@@ -74,24 +72,22 @@ class WebSocketWire:
     def __init__(
         self,
         protocol: IProtocol,
-        reactor: IReactorTime,
-        lane: Lane,
+        work: WorkBudget,
         counted: ByteCount,
         *,
         isBinary: bool = False,
     ) -> None:
         """
         @param protocol: is given the bytes that messages hold.
-        @param reactor: measures how long a close takes.
-        @param lane: its share of the time in which frames are read.
+        @param work: has the time in which frames are read, and measures how long a close takes.
         @param counted: counts the bytes of frames that wait for a turn, or until the protocol above
             takes more.
         @param isBinary: whether text is neither sent nor taken.
         """
         self.producer: Any = None
         self._protocol = protocol
-        self._reactor = reactor
-        self._lane = lane
+        self._after = work.after
+        self._lane = work.lane()
         self._counted = counted
         # The bytes that have arrived since all was read.
         self._unread = 0
@@ -107,7 +103,7 @@ class WebSocketWire:
         self._sendsText = not isBinary
         self._isStalled = False
         self._isFailed = False
-        self._closing: IDelayedCall | None = None
+        self._closing: TimedWork | None = None
 
     def makeConnection(self, transport: Any) -> None:
         """See C{IProtocol}. The handshake is over."""
@@ -345,7 +341,7 @@ class WebSocketWire:
 
     def _awaitClose(self) -> None:
         if self._closing is None:
-            self._closing = self._reactor.callLater(CLOSE_TIMEOUT, self._giveUp)
+            self._closing = self._after(CLOSE_TIMEOUT, self._giveUp)
 
     def _giveUp(self) -> None:
         self._closing = None
@@ -469,7 +465,6 @@ class WebSocketResource(Resource):
         self,
         factory: IProtocolFactory,
         subprotocols: Sequence[str],
-        reactor: IReactorTime,
         *,
         isRequired: bool = False,
         isBinary: bool = False,
@@ -483,7 +478,6 @@ class WebSocketResource(Resource):
         super().__init__()
         self._factory = factory
         self._subprotocols = subprotocols
-        self._reactor = reactor
         self._isRequired = isRequired
         self._isBinary = isBinary
 
@@ -505,8 +499,8 @@ class WebSocketResource(Resource):
         lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
         channel, budgets = request.channel, request.channel.site.budgets
-        lane, counted = budgets.work.lane(), budgets.input.count(channel.owner)
-        wire = WebSocketWire(protocol, self._reactor, lane, counted, isBinary=self._isBinary)
+        counted = budgets.input.count(channel.owner)
+        wire = WebSocketWire(protocol, budgets.work, counted, isBinary=self._isBinary)
         # Clients log in by the protocol inside.
         inner: Any = protocol
         inner.stranger, channel.stranger = channel.stranger, None

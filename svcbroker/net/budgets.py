@@ -303,6 +303,10 @@ class WorkBudget:
         """Make the lane of a connection."""
         return Lane(self)
 
+    def after(self, seconds: float, call: Callable[[], object]) -> TimedWork:
+        """Make a call after some seconds, in the first turn that has time for it."""
+        return TimedWork(self, seconds, call)
+
     @asDeferred
     async def makeAll(self, calls: Iterable[Callable[[], object]]) -> None:
         """

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.tcp import Connection
 
 from .turns import MakeAll, makeAtOnce
@@ -122,16 +121,24 @@ class ClosingAtStop:
     for L{CLOSE_AT_STOP} seconds, or everything and has not closed its end: neither holds the stop.
     """
 
-    def __init__(self, transport: Any, clock: IReactorTime, *, wasClosing: bool = False) -> None:
+    def __init__(
+        self,
+        transport: Any,
+        after: Callable[[float, Callable[[], object]], Any],
+        *,
+        wasClosing: bool = False,
+    ) -> None:
         """
         @param transport: was told to close.
+        @param after: makes a call after some seconds, in a turn that has time for it:
+            L{WorkBudget.after<svcbroker.net.budgets.WorkBudget.after>}.
         @param wasClosing: whether it was so before the stop. Its client has had time to close.
         """
         self._transport = transport
-        self._clock = clock
+        self._after = after
         self._unsent = 0
-        delay = 0.0 if wasClosing else CLOSE_AT_STOP
-        self._call: IDelayedCall | None = clock.callLater(delay, self._look)
+        self._call: Any = None
+        self._wait(0.0 if wasClosing else CLOSE_AT_STOP)
 
     def cancel(self) -> None:
         """The connection is closed."""
@@ -144,9 +151,12 @@ class ClosingAtStop:
         unsent = unsentOf(self._transport)
         if unsent and unsent != self._unsent:
             self._unsent = unsent
-            self._call = self._clock.callLater(CLOSE_AT_STOP, self._look)
+            self._wait(CLOSE_AT_STOP)
         else:
             self._transport.abortConnection()
+
+    def _wait(self, seconds: float) -> None:
+        self._call = self._after(seconds, self._look)
 
 
 class OpenConnections(set[T]):

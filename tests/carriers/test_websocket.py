@@ -146,7 +146,7 @@ class HandshakeTests(SynchronousTestCase):
 
     def test_subprotocolCanBeRequired(self) -> None:
         server = Server()
-        resource = WebSocketResource(server.factory, ["x"], server.fixture.clock, isRequired=True)
+        resource = WebSocketResource(server.factory, ["x"], isRequired=True)
         route = Route(path="/ws", methods=("GET",), handler=lambda request: resource)
         answer = Client(routes=(route,)).ask("GET", "/ws", headers=UPGRADE)
         self.assertEqual(answer.status, 400)
@@ -317,7 +317,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(taken), 10)
         wire.resumeReading()
         self.assertEqual(len(taken), 20)
-        work, clock = wire._lane._budget, wire._reactor
+        work, clock = wire._lane._budget, self.clock
         other = work.lane()
         other.begin(isWrite=True)
         clock.rightNow += 2 * WRITES_A_TURN
@@ -337,7 +337,7 @@ class StreamTests(SynchronousTestCase):
         work.submitted(1)
         other = work.lane()
         other.begin(isWrite=False)
-        wire._reactor.rightNow += READS_AT_ONCE
+        self.clock.rightNow += READS_AT_ONCE
         other.end()
         wire.dataReceived(socket.send(BytesMessage(b"x")))
         self.assertEqual(len(taken), 1)
@@ -365,7 +365,7 @@ class StreamTests(SynchronousTestCase):
         wire.dataReceived(data)
         self.assertEqual((budget.used, len(taken)), (0, 30))
         wire.connectionLost()
-        self.assertEqual(wire._reactor.getDelayedCalls(), [])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_lostConnectionKeepsNoMessages(self) -> None:
         """What has waited is counted no more."""
@@ -387,8 +387,8 @@ class StreamTests(SynchronousTestCase):
                 if len(taken) % 10 == 0:
                     wire.pauseReading()
 
-        clock, budgets = site.server.fixture.clock, site.server.fixture.broker.budgets
-        wire = WebSocketWire(Taker(), clock, budgets.work.lane(), budgets.input.count("a"))
+        self.clock, budgets = site.server.fixture.clock, site.server.fixture.broker.budgets
+        wire = WebSocketWire(Taker(), budgets.work, budgets.input.count("a"))
         transport = StringTransport()
         transport.registerProducer(wire, True)
         wire.makeConnection(transport)
@@ -428,10 +428,7 @@ class StreamTests(SynchronousTestCase):
         fixture = site.server.fixture
         budgets = fixture.broker.budgets
         wire = WebSocketWire(
-            StompProtocol(site.server.factory),
-            fixture.clock,
-            budgets.work.lane(),
-            budgets.input.count("a"),
+            *(StompProtocol(site.server.factory), budgets.work, budgets.input.count("a"))
         )
         for interface in (IProtocol, IPushProducer):
             verifyObject(interface, wire)

@@ -182,7 +182,7 @@ class WebSocketTests(EndpointTestCase):
         """Open a WebSocket on an endpoint."""
         recorder = Recorder()
         factory = Factory.forProtocol(lambda: recorder)
-        route = routeTo("/ws", WebSocketResource(factory, (), self.reactor))
+        route = routeTo("/ws", WebSocketResource(factory, ()))
         gated = GatedFactory("http")
         gated.open(Client(HttpSettings(hostNames={"broker"}), (route,)).site)
         self.successResultOf(serverEndpoint(self.reactor, text).listen(gated))

@@ -15,7 +15,7 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.net import transports
-from svcbroker.net.budgets import READS_AT_ONCE, WorkBudget
+from svcbroker.net.budgets import READS_A_TURN, READS_AT_ONCE, Budgets, WorkBudget
 from svcbroker.net.transports import CLOSE_AT_STOP, ClosingAtStop, OpenConnections, hasEnded, isLost
 
 from .countingclock import CountingClock
@@ -24,6 +24,7 @@ from .countingclock import CountingClock
 class ClosingAtStopTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
+        self.work = Budgets.of(self.clock).work
         self.unsent = 0
         self.aborted = 0
         self.patch(transports, "unsentOf", lambda transport: self.unsent)
@@ -34,15 +35,14 @@ class ClosingAtStopTests(SynchronousTestCase):
         self.aborted += 1
 
     def test_clientThatDoesNotCloseIsAborted(self) -> None:
-        ClosingAtStop(self.transport, self.clock)
+        ClosingAtStop(self.transport, self.work.after)
         self.clock.advance(CLOSE_AT_STOP - 0.1)
         self.assertEqual(self.aborted, 0)
         self.clock.advance(0.1)
         self.assertEqual(self.aborted, 1)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_connectionThatWasClosingIsAbortedAtOnce(self) -> None:
-        ClosingAtStop(self.transport, self.clock, wasClosing=True)
+        ClosingAtStop(self.transport, self.work.after, wasClosing=True)
         self.assertEqual(self.aborted, 0)
         self.clock.advance(0)
         self.assertEqual(self.aborted, 1)
@@ -51,16 +51,32 @@ class ClosingAtStopTests(SynchronousTestCase):
         """Until it stops to read."""
         for wasClosing in (False, True):
             self.aborted = 0
-            ClosingAtStop(self.transport, self.clock, wasClosing=wasClosing)
+            ClosingAtStop(self.transport, self.work.after, wasClosing=wasClosing)
             for self.unsent in (3000, 2000, 1000):
                 self.clock.advance(CLOSE_AT_STOP)
                 self.assertEqual(self.aborted, 0)
             self.clock.advance(CLOSE_AT_STOP)
             self.assertEqual(self.aborted, 1)
 
+    def test_manyOfOneMomentAreAbortedInSeveralTurns(self) -> None:
+        clock = CountingClock()
+        work = Budgets.of(clock).work
+
+        def abort() -> None:
+            self.aborted += 1
+            clock.rightNow += READS_A_TURN
+
+        self.patch(self.transport, "abortConnection", abort)
+        for _ in range(3):
+            ClosingAtStop(self.transport, work.after)
+        clock.rightNow += CLOSE_AT_STOP
+        for number in range(1, 4):
+            clock.turn()
+            self.assertEqual(self.aborted, number)
+
     def test_closedConnectionIsNotAborted(self) -> None:
         for _ in range(2):
-            closing = ClosingAtStop(self.transport, self.clock)
+            closing = ClosingAtStop(self.transport, self.work.after)
             closing.cancel()
             closing.cancel()
         self.clock.advance(CLOSE_AT_STOP)

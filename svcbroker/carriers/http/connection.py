@@ -816,7 +816,7 @@ class BrokerChannel(http.HTTPChannel):
     def _close(self) -> None:
         self.endBody()
         if self.site.isDraining and self._closing is None:
-            self._closing = ClosingAtStop(self.transport, self.site.reactor)
+            self._closing = ClosingAtStop(self.transport, self.site.budgets.work.after)
         super().loseConnection()
 
     def upgrade(self, protocol: IProtocol) -> None:

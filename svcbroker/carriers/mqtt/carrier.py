@@ -15,7 +15,6 @@ from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IHalfCloseableProtocol,
     IProtocolNegotiationFactory,
     ITCPTransport,
@@ -54,7 +53,7 @@ from ...net.bounds import (
     cacheBound,
     within,
 )
-from ...net.budgets import Stranger, eventsIn
+from ...net.budgets import Stranger, TimedWork, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.settings import Endpoint, Flag, declareSetting
 from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect
@@ -163,7 +162,7 @@ class Link:
         self._transport = transport
         self._stranger = stranger
         self._pauses = 0
-        self._timeout: IDelayedCall | ClosingAtStop | None = None
+        self._timeout: TimedWork | ClosingAtStop | None = None
         self._isInputEnded = False
         self._isClosing = False
         self._isGone = False
@@ -315,12 +314,12 @@ class Link:
         if self._isClosing or self._isGone:
             return
         self._isClosing = True
-        clock, transport = self._carrier.context.clock, self._transport
+        work, transport = self._carrier.context.broker.budgets.work, self._transport
         transport.unregisterProducer()
         if self._carrier.isDraining:
-            self._timeout = ClosingAtStop(transport, clock)
+            self._timeout = ClosingAtStop(transport, work.after)
         else:
-            self._timeout = clock.callLater(CLOSE_TIMEOUT, self._abort)
+            self._timeout = work.after(CLOSE_TIMEOUT, self._abort)
         if self._isInputEnded or (isDirect(transport) and self._carrier.isDraining):
             # Everything that was read is answered, and the daemon does not wait for its clients.
             transport.loseConnection()
@@ -333,8 +332,8 @@ class Link:
             self.connection.shutDown()
         elif self._timeout is not None:
             self._timeout.cancel()
-            clock = self._carrier.context.clock
-            self._timeout = ClosingAtStop(self._transport, clock, wasClosing=True)
+            after = self._carrier.context.broker.budgets.work.after
+            self._timeout = ClosingAtStop(self._transport, after, wasClosing=True)
 
     def _abort(self) -> None:
         self._timeout = None
@@ -435,7 +434,6 @@ def webSocketRoute(factory: MqttFactory, basePath: str) -> Route:
     resource = WebSocketResource(
         factory,
         (SUBPROTOCOL,),  # [MQTT-6.0.0-4] [MQTT5-6.0.0-4]
-        factory.carrier.context.clock,
         isBinary=True,  # [MQTT-6.0.0-1] [MQTT5-6.0.0-1]
     )
     return routeTo(f"{basePath}/mqtt", resource)

@@ -18,7 +18,6 @@ from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IHalfCloseableProtocol,
     IProtocolNegotiationFactory,
     IReactorTime,
@@ -46,7 +45,7 @@ from ...net.bounds import (
     cacheBound,
     within,
 )
-from ...net.budgets import FEW, LARGE, Stranger, eventsIn
+from ...net.budgets import FEW, LARGE, Stranger, TimedWork, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.settings import Endpoint, declareSetting
 from ...net.transports import ClosingAtStop, OpenConnections, endSending
@@ -197,7 +196,7 @@ def webSocketRoute(factory: StompFactory, basePath: str) -> Route:
 
     @param basePath: the context path.
     """
-    resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock)
+    resource = WebSocketResource(factory, SUBPROTOCOLS)
     return routeTo(f"{basePath}/stomp", resource)
 
 
@@ -251,7 +250,7 @@ class StompProtocol(Protocol):
         self._early: ReadsInTurn | None = None
         self._isEarly = False
         self._timer = LazyTimer(self._clock, self._tick)
-        self._closing: IDelayedCall | ClosingAtStop | None = None
+        self._closing: TimedWork | ClosingAtStop | None = None
 
     # What the transport says.
 
@@ -263,6 +262,7 @@ class StompProtocol(Protocol):
             transport.setTcpKeepAlive(True)
         peer, access = transport.getPeer(), self.factory.access
         budgets, self._remote = self.factory.broker.budgets, peerText(peer)
+        self._work = budgets.work
         self._lane = budgets.work.lane()
         self._kept = budgets.input.count(ownerKey("", self._remote))
         self._reads = ReadsInTurn(
@@ -388,7 +388,7 @@ class StompProtocol(Protocol):
             self._perform(self._session.shutDown(self._clock.seconds()))
         elif self._closing is not None:
             self._closing.cancel()
-            self._closing = ClosingAtStop(self.transport, self._clock, wasClosing=True)
+            self._closing = ClosingAtStop(self.transport, self._work.after, wasClosing=True)
 
     # What the session wants.
 
@@ -632,7 +632,7 @@ class StompProtocol(Protocol):
         # A transport with a producer waits for it.
         transport.unregisterProducer()
         if self.factory.isDraining:
-            self._closing = ClosingAtStop(transport, self._clock)
+            self._closing = ClosingAtStop(transport, self._work.after)
             if effect.isAbrupt:
                 endSending(transport)
             else:
@@ -640,11 +640,11 @@ class StompProtocol(Protocol):
         elif not effect.isAbrupt:
             self._lose()
         else:
-            self._closing = self._clock.callLater(LINGER, self._lose)
+            self._closing = self._work.after(LINGER, self._lose)
             endSending(transport)
 
     def _lose(self) -> None:
-        self._closing = self._clock.callLater(ABORT, self._abort)
+        self._closing = self._work.after(ABORT, self._abort)
         transport: Any = self.transport
         transport.loseConnection()
 
