@@ -303,9 +303,9 @@ class WorkBudget:
         """Make the lane of a connection."""
         return Lane(self)
 
-    def after(self, seconds: float, call: Callable[[], object]) -> TimedWork:
-        """Make a call after some seconds, in the first turn that has time for it."""
-        return TimedWork(self, seconds, call)
+    def after(self, seconds: float, call: Callable[[], object], isWrite: bool = False) -> TimedWork:
+        """Do work after some seconds; see L{TimedWork}."""
+        return TimedWork(self, seconds, call, isWrite)
 
     @asDeferred
     async def makeAll(self, calls: Iterable[Callable[[], object]]) -> None:

@@ -520,7 +520,7 @@ class HistoryTurns:
         self._call = None
 
     def _schedule(self, delay: float) -> None:
-        self._call = TimedWork(self._work, delay, self._run)
+        self._call = self._work.after(delay, self._run)
 
     def _run(self) -> None:
         began = self._reactor.seconds()

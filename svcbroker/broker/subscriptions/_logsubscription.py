@@ -386,9 +386,7 @@ class LogSubscription:
             self._outstanding.update(batch.encoded(_POSITIONS, _unacknowledged))
             self._unacknowledged += count
         else:
-            # As _tell does, for which there is no call.
-            self.notified += count
-            self._notifiedAt = self._now()
+            self._tell(count)
             if request.isDurable:
                 self._moved(self)
         self._subscriber.deliver(batch)

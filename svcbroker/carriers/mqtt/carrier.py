@@ -314,12 +314,12 @@ class Link:
         if self._isClosing or self._isGone:
             return
         self._isClosing = True
-        work, transport = self._carrier.context.broker.budgets.work, self._transport
+        later, transport = self._carrier.context.later, self._transport
         transport.unregisterProducer()
         if self._carrier.isDraining:
-            self._timeout = ClosingAtStop(transport, work.after)
+            self._timeout = ClosingAtStop(transport, later)
         else:
-            self._timeout = work.after(CLOSE_TIMEOUT, self._abort)
+            self._timeout = later(CLOSE_TIMEOUT, self._abort)
         if self._isInputEnded or (isDirect(transport) and self._carrier.isDraining):
             # Everything that was read is answered, and the daemon does not wait for its clients.
             transport.loseConnection()
@@ -332,8 +332,8 @@ class Link:
             self.connection.shutDown()
         elif self._timeout is not None:
             self._timeout.cancel()
-            after = self._carrier.context.broker.budgets.work.after
-            self._timeout = ClosingAtStop(self._transport, after, wasClosing=True)
+            later = self._carrier.context.later
+            self._timeout = ClosingAtStop(self._transport, later, wasClosing=True)
 
     def _abort(self) -> None:
         self._timeout = None

@@ -133,7 +133,7 @@ class Context:
 
     def later(self, seconds: float, call: Callable[[], object], isWrite: bool = False) -> TimedWork:
         """Do work after a time; see L{TimedWork}."""
-        return TimedWork(self.broker.budgets.work, seconds, call, isWrite)
+        return self.broker.budgets.work.after(seconds, call, isWrite)
 
     def maxRetained(self, group: str) -> int:
         """The most bytes that a group's index of retained messages may have beside the others."""

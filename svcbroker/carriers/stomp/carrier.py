@@ -661,8 +661,6 @@ class StompProtocol(Protocol):
                 return
             self._endSome()
             self._lane.end()
-        # What has waited would be a cycle with the lane.
-        self._lane.stop()
 
     def _endMore(self) -> None:
         self._endSome()
