@@ -72,7 +72,7 @@ The bytes that are received beside a body: headers, and the rest of the piece th
 _BROKEN: Final = (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
 _UNANSWERED: Final = (RequestTransmissionFailed, ResponseNeverReceived)
 _NOT_VERIFIED: Final = "certificate verify failed"
-"""What OpenSSL says of a certificate of the other side."""
+"""A part of the error that OpenSSL raises for a certificate of the other side."""
 
 
 @implementer(IPolicyForHTTPS)

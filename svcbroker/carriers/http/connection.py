@@ -993,20 +993,20 @@ class BrokerSite(Site):
         closed = 0
         following: tuple[Any, ...] = (LOOK_EVERY, self._look)
         for looked, channel in enumerate(channels, 1):
-            closed += self._isClosed(channel, *before.get(channel, (None, 0)))
+            closed += self._closeIfLeft(channel, *before.get(channel, (None, 0)))
             if looked == LOOKED_AT or closed == CLOSED_AT_ONCE:
                 following = (0, self._lookOn, channels, before)
                 break
         if self.channels:
             self._looking = self.reactor.callLater(*following)
 
-    def _isClosed(self, channel: BrokerChannel, last: object, looks: int) -> bool:
+    def _closeIfLeft(self, channel: BrokerChannel, last: object, looks: int) -> bool:
         """
-        Look at a connection.
+        Close a connection whose client has left in the middle of a long call.
 
         @param last: the call that the last look has found.
         @param looks: how many looks have found it.
-        @return: whether it is closed, since its client has left.
+        @return: whether it is closed.
         """
         current = channel.unreadDuring
         if current is None:

@@ -417,8 +417,8 @@ def _success(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _call(operation: Operation) -> dict[str, Any]:
-    params = {
+def _parametersOf(operation: Operation) -> dict[str, Any]:
+    return {
         "type": "object",
         "properties": {
             each.name: {**each.type.schema, "description": each.description}
@@ -426,6 +426,10 @@ def _call(operation: Operation) -> dict[str, Any]:
         },
         "required": [each.name for each in operation.parameters if each.isRequired],
     }
+
+
+def _call(operation: Operation) -> dict[str, Any]:
+    params = _parametersOf(operation)
     return {
         "type": "object",
         "description": operation.summary,
@@ -613,18 +617,10 @@ def _constants(served: ServedPath) -> Mapping[str, Any]:
             ("Error", _headersSchema(table.error)),
         )
     }
-    parameters = {
-        "type": "object",
-        "properties": {
-            each.name: {**each.type.schema, "description": each.description}
-            for each in FOLLOW.parameters
-        },
-        "required": [each.name for each in FOLLOW.parameters if each.isRequired],
-    }
     return {
         **headers,
         "mqttPublish": _headersSchema(SEND_HEADERS, EXTENSION_PREFIX),
-        "followParameters": parameters,
+        "followParameters": _parametersOf(FOLLOW),
         "cloudEvent": CLOUD_EVENT_SCHEMA,
     }
 

@@ -421,7 +421,7 @@ class TemplateTests(SynchronousTestCase):
                 self.assertIs(other, first)
 
     def test_framesOfABatchAreThoseOfSingleEvents(self) -> None:
-        """Whatever is before and behind an event, its message and its frame are the same."""
+        """Other events of its batch change neither the message nor the frame of an event."""
         qos1, retained = {ENVELOPE: '{"v":1,"q":1}'}, {RETAIN: "1"}
         attributes = '{"id":"1","source":"s","type":"t","datacontenttype":"text/plain"}'
         structured = {ENVELOPE: '{"v":1,"s":true}', CLOUD_EVENT_EXTENSION: attributes}
