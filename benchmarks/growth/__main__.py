@@ -10,6 +10,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from . import _connections, _contents, _topics
 from ._chain import measureChain, measureExisting
 from ._connections import measureConnections
 from ._contents import measureContents
-from ._page import chainSection, connectionsSection, contentsSection, topicsSection
+from ._kept import KINDS, measureKept
+from ._page import chainSection, connectionsSection, contentsSection, keptSection, topicsSection
 from ._topics import measureTopics
 
 RESULTS = CHECKOUT / "benchmarks" / "results"
@@ -60,11 +62,17 @@ def _ofConnections(home: Path, cores: set[int], options: Namespace) -> Found:
     return connectionsSection(found), found
 
 
+def _kept(name: str, home: Path, cores: set[int], options: Namespace) -> Found:
+    found = measureKept(home, cores, KINDS[name], options.seconds)
+    return keptSection(name, found), found
+
+
 CURVES: Mapping[str, Curve] = {
     "chain": _chain,
     "topics": _ofTopics,
     "contents": _ofContents,
     "connections": _ofConnections,
+    **{name.split()[0]: partial(_kept, name) for name in KINDS},
 }
 
 
@@ -73,7 +81,7 @@ def _options() -> Namespace:
         prog="python -m benchmarks.growth",
         description="Measure how svcbroker grows, and write a report with plots.",
     )
-    parser.add_argument("--full", action="store_true", help="10 million events, 100,000 topics")
+    parser.add_argument("--full", action="store_true", help="10 million events, a million topics")
     parser.add_argument("--events", type=int, help=f"the longest chain; default {EVENTS}")
     parser.add_argument("--topics", type=int, help=f"the most topics; default {TOPICS}")
     parser.add_argument(

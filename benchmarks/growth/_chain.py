@@ -4,6 +4,7 @@ How long the chain is.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from ._asking import (
     topicLists,
     transactionLists,
 )
-from ._daemon import Daemon, Start
+from ._daemon import Daemon, Run
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 TOPICS = tuple(f"bench/{number}" for number in range(100))
@@ -55,14 +56,16 @@ class Length:
     @ivar start: a start after an orderly stop.
     @ivar crashed: a start after a crash.
     @ivar speeds: of each thing that was asked.
+    @ivar commands: what each command took that reads all of it, with its daemon beside it.
     """
 
     events: int
     blocks: int
     disk: float
-    start: Start
-    crashed: Start
+    start: Run
+    crashed: Run
     speeds: dict[str, Speed]
+    commands: dict[str, Run]
 
 
 @frozen(kw_only=True)
@@ -156,19 +159,26 @@ def _look(daemon: Daemon, seconds: float) -> Length:
         "transList": transactionLists(events, random),
     }
     speeds = {name: measure(daemon, load, CLIENTS, seconds) for name, load in reads.items()}
+    copy = daemon.data.with_name("copy")
+    commands = {
+        "audit": daemon.command("chain", "audit", daemon.data),
+        "backup": daemon.command("chain", "backup", daemon.data, copy),
+    }
+    shutil.rmtree(copy)
     # Last, since it makes the chain longer.
-    one, many = publishOne(TOPICS[0], CONTENT), publishMany(TOPICS, CONTENT)
+    one, many = publishOne(TOPICS[:1], CONTENT), publishMany(TOPICS, CONTENT)
     speeds["publish"] = measure(daemon, one, _PUBLISHERS, seconds)
     speeds["publish, batches of 100"] = measure(daemon, many, _BUILDERS, seconds)
     return Length(
         events=events,
         blocks=blocks,
         disk=disk,
-        start=Start(
+        start=Run(
             seconds=median(each.seconds for each in starts),
             cpu=median(each.cpu for each in starts),
             memory=int(median(each.memory for each in starts)),
         ),
         crashed=crashed,
         speeds=speeds,
+        commands=commands,
     )

@@ -47,7 +47,7 @@ def measureConnections(
         daemon.start()
         openTopics(daemon, ["bench"])
         for count in counts:
-            publish = measure(daemon, publishOne("bench", CONTENT), count, seconds)
+            publish = measure(daemon, publishOne(["bench"], CONTENT), count, seconds)
             print(f"{count} clients: {publish.rate:.0f} publishes a second", file=sys.stderr)
             state = measure(daemon, stateOf("bench"), count, seconds)
             memory = daemon.peakMemory()

@@ -54,7 +54,7 @@ def _measure(home: Path, cores: set[int], size: int, seconds: float) -> Contents
     with Daemon(home, cores, ["--max-content", str(max(SIZES))]) as daemon:
         daemon.start()
         openTopics(daemon, ["bench"])
-        publish = measure(daemon, publishOne("bench", size), _CLIENTS, seconds)
+        publish = measure(daemon, publishOne(["bench"], size), _CLIENTS, seconds)
         print(f"{size} bytes: {publish.rate:.0f} publishes a second", file=sys.stderr)
         reads = getEvents(daemon.chain, Random(_SEED), size, _CLIENTS)
         found = Contents(

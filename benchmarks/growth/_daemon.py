@@ -4,6 +4,7 @@ The real daemon, started again and again on the same data.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -28,13 +29,13 @@ _LOOK_AGAIN = 0.002
 
 
 @frozen(kw_only=True)
-class Start:
+class Run:
     """
-    A start of the daemon.
+    A start of the daemon, or a command from its beginning to its end.
 
-    @ivar seconds: from the start of its process to the first answer that it is ready.
+    @ivar seconds: from the start of the process to the first answer that it is ready, or its end.
     @ivar cpu: seconds of processor time until then.
-    @ivar memory: bytes of memory that it has for itself then.
+    @ivar memory: bytes of memory that it has for itself then, or that a command had at most.
     """
 
     seconds: float
@@ -48,6 +49,7 @@ class Daemon:
 
     @ivar data: its data directory.
     @ivar port: where it serves HTTP.
+    @ivar mqttPort: where it serves MQTT.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Daemon:
         @param data: where its data is; by default in its directory.
         """
         self.data = home / "data" if data is None else data
-        self.port = freePorts(1)[0]
+        self.port, self.mqttPort = freePorts(2)
         self._home = home
         self._cores = cores
         self._options = options
@@ -83,7 +85,7 @@ class Daemon:
         """The file of its chain."""
         return self.data / "1" / "ledger.sqlite"
 
-    def start(self) -> Start:
+    def start(self) -> Run:
         """
         Start it, and wait until it can be given work.
 
@@ -93,7 +95,8 @@ class Daemon:
         self._process = start(
             [
                 *(sys.executable, "-c", _TWISTD, "-n", "--pidfile=", "svcbroker"),
-                *("--http", f"tcp:{self.port}:interface=127.0.0.1", "--stomp", "", "--mqtt", ""),
+                *("--http", f"tcp:{self.port}:interface=127.0.0.1", "--stomp", ""),
+                *("--mqtt", f"tcp:{self.mqttPort}:interface=127.0.0.1"),
                 *("--data-dir", str(self.data.absolute()), *self._options),
             ],
             self._home,
@@ -104,7 +107,7 @@ class Daemon:
                 words = (self._home / "log").read_text("utf-8", "replace")
                 raise Broken(f"the daemon does not start: {words[-1000:]}")
             sleep(_LOOK_AGAIN)
-        return Start(seconds=perf_counter() - began, cpu=self.cpu(), memory=self.memory())
+        return Run(seconds=perf_counter() - began, cpu=self.cpu(), memory=self.memory())
 
     def _isReady(self) -> bool:
         try:
@@ -165,6 +168,26 @@ class Daemon:
         """How many transactions its chain has."""
         found: int = int(self.call("/admin/group/general", groupId="1")["data"]["transactionCount"])
         return found
+
+    def command(self, *words: str | Path) -> Run:
+        """
+        Run a command of C{svcbroker} on the data, where the load runs.
+
+        @raise Broken: it fails.
+        """
+        began = perf_counter()
+        command = [sys.executable, "-m", "svcbroker.commands", *words]
+        process = start(command, self._home, os.sched_getaffinity(0))
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            text = (self._home / "log").read_text("utf-8", "replace")
+            raise Broken(f"svcbroker {words[0]} {words[1]} fails: {text[-1000:]}")
+        return Run(
+            seconds=perf_counter() - began,
+            cpu=used.ru_utime + used.ru_stime,
+            memory=used.ru_maxrss * 1024,
+        )
 
     def call(self, path: str, **parameters: str) -> Any:
         """What an operation answers."""

@@ -12,11 +12,13 @@ from random import Random
 from attrs import frozen
 
 from ._asking import CLIENTS, Speed, measure, openTopics, publishMany, states, topicLists
-from ._daemon import Daemon, Start
+from ._daemon import Daemon, Run
 
-COUNTS = (1, 10, 100, 1_000, 10_000, 100_000)
+COUNTS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 CONTENT = 300
 _PUBLISHERS = 4
+_PUBLISHED = 100_000
+"""To so many topics one publishes at most."""
 _SEED = 21
 
 
@@ -34,7 +36,7 @@ class Topics:
 
     count: int
     opened: Speed
-    start: Start
+    start: Run
     memory: int
     disk: int
     speeds: dict[str, Speed]
@@ -56,6 +58,7 @@ def measureTopics(
 def _measure(home: Path, cores: set[int], count: int, seconds: float) -> Topics:
     names = [f"bench/{number}" for number in range(count)]
     random = Random(_SEED)
+    sampled = names if count <= _PUBLISHED else random.sample(names, _PUBLISHED)
     with Daemon(home, cores) as daemon:
         daemon.start()
         opened = openTopics(daemon, names)
@@ -67,7 +70,7 @@ def _measure(home: Path, cores: set[int], count: int, seconds: float) -> Topics:
             "state": measure(daemon, states(names, random), CLIENTS, seconds),
             "publish, batches of 100": measure(
                 daemon,
-                publishMany(names, CONTENT, clients=_PUBLISHERS),
+                publishMany(sampled, CONTENT, clients=_PUBLISHERS),
                 _PUBLISHERS,
                 seconds,
             ),

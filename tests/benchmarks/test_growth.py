@@ -23,8 +23,15 @@ from benchmarks.growth._asking import (
 from benchmarks.growth._chain import Length, Sample, sizesUpTo
 from benchmarks.growth._connections import Connections
 from benchmarks.growth._contents import Contents
-from benchmarks.growth._daemon import Start
-from benchmarks.growth._page import chainSection, connectionsSection, contentsSection, topicsSection
+from benchmarks.growth._daemon import Run
+from benchmarks.growth._kept import Kept
+from benchmarks.growth._page import (
+    chainSection,
+    connectionsSection,
+    contentsSection,
+    keptSection,
+    topicsSection,
+)
 from benchmarks.growth._topics import Topics
 from benchmarks.report import writeReport
 from svcbroker.model import EventId
@@ -32,7 +39,7 @@ from tools.vectors.signedchain import SignedChain
 
 from .test_report import requireDrawing
 
-START = Start(seconds=0.5, cpu=0.4, memory=2**26)
+START = Run(seconds=0.5, cpu=0.4, memory=2**26)
 
 
 def speed(cpu: float) -> Speed:
@@ -74,7 +81,7 @@ class AskingTests(SynchronousTestCase):
 
     def test_onePublishHasContentOfSize(self) -> None:
         """One publish has a content of the size."""
-        (frame,) = publishOne("t", 5).frames(0)
+        (frame,) = publishOne(["t"], 5).frames(0)
         self.assertTrue(frame.endswith(b"topic=t&content=xxxxx"), frame)
 
     def test_askedEventIdsExist(self) -> None:
@@ -129,6 +136,7 @@ class PageTests(SynchronousTestCase):
                 start=START,
                 crashed=START,
                 speeds={"getEvent": speed(cpu)},
+                commands={"audit": Run(seconds=1.0, cpu=events / 2e5, memory=2**26)},
             )
             for events, cpu in ((1000, 40.0), (10_000_000, 50.0))
         ]
@@ -137,7 +145,7 @@ class PageTests(SynchronousTestCase):
             Topics(
                 count=count,
                 opened=speed(100.0),
-                start=Start(seconds=1.0, cpu=1.0, memory=2**26 + 700 * count),
+                start=Run(seconds=1.0, cpu=1.0, memory=2**26 + 700 * count),
                 memory=2**27,
                 disk=2**20,
                 speeds={"list": speed(30.0)},
@@ -156,6 +164,16 @@ class PageTests(SynchronousTestCase):
             )
             for count in (1, 10_001)
         ]
+        sessions = [
+            Kept(
+                count=count,
+                made=speed(700.0),
+                start=Run(seconds=1.0, cpu=1.0, memory=2**26 + 3072 * count),
+                memory=2**27,
+                speeds={"publish": speed(30.0)},
+            )
+            for count in (1, 1001)
+        ]
         page = writeReport(
             Path(self.mktemp()),
             "GROWTH",
@@ -165,12 +183,15 @@ class PageTests(SynchronousTestCase):
                 topicsSection(topics),
                 contentsSection(contents),
                 connectionsSection(connections),
+                keptSection("sessions", sessions),
             ],
         )
         text = page.read_text("utf-8")
         self.assertIn("10 000 000 events against 1 000: getEvent 1.25.", text)
         self.assertIn("A topic takes 700 bytes.", text)
         self.assertIn("A client takes 2 KiB of memory", text)
+        self.assertIn(" 5 (64) |", text)
+        self.assertIn("One takes 3 KiB of memory.", text)
         names = {path.stem for path in (page.parent / "plots").iterdir()}
         self.assertEqual(len(names), 14)
         for name in names:
