@@ -129,10 +129,14 @@ class FrameAnswers:
         """Take those out that can be given now."""
         queue = self._queue
         while queue and queue[0].data is not None:
-            answer = queue.popleft()
-            self.count -= 1
-            self.size -= answer.size
-            yield answer
+            yield self.removeFirst()
+
+    def removeFirst(self) -> FrameAnswer:
+        """Take the first one out, which is there."""
+        answer = self._queue.popleft()
+        self.count -= 1
+        self.size -= answer.size
+        return answer
 
 
 class Write(Struct, frozen=True):

@@ -296,7 +296,15 @@ class StompProtocol(Protocol):
         if self._isClosed or (self._early is not None and not self._early.mayHandle(data)):
             return
         if self._reads.mayHandle(data, eventsIn(len(data))):
-            self._perform(self._session.receive(data, self._clock.seconds()))
+            now, publish = self._clock.seconds(), None
+            if self._isReading and not (self._todo or self._isBusy):
+                publish = self._session.onlyPublish(data, now)
+            if publish is None:
+                self._perform(self._session.receive(data, now))
+            else:
+                self._publish(publish)
+                if not self._session.wantsInput:
+                    self._look()
             self._lane.end()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:

@@ -199,6 +199,26 @@ class StompParser:
             self._start = 0
         self._buffer += data
 
+    def onlyFrame(self, data: bytes) -> Frame | None:
+        """
+        The frame that some bytes are, from the first to the last.
+
+        @return: C{None} where they are none, or more; or where others came before them that were
+            not asked for. They were not taken then, and what is wrong with them L{nextFrame} says.
+        """
+        if self._head is not None or self._start != len(self._buffer):
+            return None
+        self.feed(data)
+        try:
+            frame = self.nextFrame()
+        except (ParameterInvalid, ContentTooLarge):
+            frame = None
+        if frame is not None and not self.hasMore:
+            return frame
+        self._buffer, self._start, self._seen, self._head = b"", 0, 0, None
+        self.hasMore = False
+        return None
+
     @property
     def buffered(self) -> int:
         """The number of bytes that wait for the rest of their frame, or to be asked for."""

@@ -122,6 +122,29 @@ class HostileTests(SynchronousTestCase):
         self.end(server, client)
         self.flushLoggedErrors(ZeroDivisionError)
 
+    @settings(deadline=None, max_examples=examples(150))
+    @given(
+        version=st.sampled_from(["1.0", "1.1", "1.2"]),
+        reads=st.lists(st.one_of(_GOOD, _frames(), _frames().map(lambda data: data[:-1]))),
+    )
+    def test_loneSendIsTreatedAsAnyFrame(self, version: str, reads: list[bytes]) -> None:
+        """
+        A SEND that is all that came has a way of its own: it publishes and answers what the way of
+        all frames does.
+        """
+        outcomes = []
+        for isDirect in (True, False):
+            server = Server(_SETTINGS)
+            client = server.connect(version)
+            if not isDirect:
+                self.patch(client.protocol._session, "onlyPublish", lambda data, now: None)
+            for data in reads:
+                if client.isOpen and client.transport.isRead:
+                    client.sendBytes(data)
+            outcomes.append((client.transport.value(), client.isOpen, server.published))
+            self.end(server, client)
+        self.assertEqual(*outcomes)
+
     def check(self, server: Server, client: Client) -> None:
         """What is kept stays within its bounds."""
         client.frames()

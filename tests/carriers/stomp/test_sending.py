@@ -65,6 +65,26 @@ class SendTests(SynchronousTestCase):
         self.assertEqual([each.command for each in answers], ["RECEIPT", "ERROR", "RECEIPT"])
         self.assertEqual([each["receipt-id"] for each in answers], ["a", "absent", "b"])
 
+    def test_loneSendIsPublishedDirectly(self) -> None:
+        """One that is all that came; and one that is not, in its turn."""
+        server = Server()
+        client = server.connect()
+        session = client.protocol._session
+        found: list[bool] = []
+        direct = session.onlyPublish
+
+        def note(data: bytes, now: float) -> Any:
+            publish = direct(data, now)
+            found.append(publish is not None)
+            return publish
+
+        self.patch(session, "onlyPublish", note)
+        send = frame("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        for data in (send, send[:9], send[9:], send + send, send + b"\n", b"\n" + send, send):
+            client.sendBytes(data)
+        self.assertEqual(found, [True, False, False, False, False, False, True])
+        self.assertEqual([each["receipt-id"] for each in client.frames()], ["1"] * 7)
+
     def test_connectionCountsWhatIsSent(self) -> None:
         """Outside transactions and in them."""
         client = Server().connect()
