@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter, sleep
+from time import clock_gettime, perf_counter, sleep
 from types import FrameType
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -98,8 +98,8 @@ def familyOf(pids: Sequence[int]) -> Sequence[int]:
 
 def cpuOf(pid: int) -> float:
     """Seconds of processor time that a process has used, all its threads together."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    # The clock of clock_getcpuclockid(3), which Python does not have: /proc counts in 10 ms.
+    return clock_gettime(~pid << 3 | 2)
 
 
 def memoryOf(pid: int) -> int:
