@@ -8,14 +8,18 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from attrs import define, frozen
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
 from ..archive import groupsIn
 from ..model import Disk
+from ..net.alarms import FRESH
 
 LOCK_NAME = "lock"
 
@@ -190,3 +194,43 @@ def measureDisk(path: Path) -> Disk:
     """Measure how full the disk of a directory is. This blocks."""
     found = os.statvfs(path)
     return Disk(free=found.f_bavail * found.f_frsize, size=found.f_blocks * found.f_frsize)
+
+
+class DiskMeter:
+    """
+    The room on the disk of the data directory, measured once in
+    L{FRESH<svcbroker.net.alarms.FRESH>} seconds at most: each
+    measurement takes a thread, and Python's lock from a block that is being stored.
+    """
+
+    def __init__(
+        self, path: Path, runInThread: Callable[..., Deferred[Disk]], clock: IReactorTime
+    ) -> None:
+        self._path = path
+        self._runInThread = runInThread
+        self._clock = clock
+        self._disk: Disk | None = None
+        self._measuredAt = 0.0
+        self._waiting: list[Deferred[Disk | None]] = []
+
+    def measure(self) -> Deferred[Disk | None]:
+        """
+        Answer what was measured last, or measure. Calls that come meanwhile share the answer.
+
+        @raise OSError: the directory is gone.
+        """
+        # The reactor's clock may be set back.
+        if self._disk and 0 <= self._clock.seconds() - self._measuredAt < FRESH:
+            return succeed(self._disk)
+        answer: Deferred[Disk | None] = Deferred()
+        self._waiting.append(answer)
+        if len(self._waiting) == 1:
+            self._runInThread(measureDisk, self._path).addBoth(self._measured)
+        return answer
+
+    def _measured(self, found: Disk | Failure) -> None:
+        waiting, self._waiting = self._waiting, []
+        if isinstance(found, Disk):
+            self._disk, self._measuredAt = found, self._clock.seconds()
+        for answer in waiting:
+            answer.callback(found)

@@ -43,7 +43,7 @@ from ..version import readVersion
 from .alarms import certificateAlarms, healthAlarms
 from .config import SETTINGS, Config
 from .dependencies import Dependencies, StartError
-from .directory import METADATA, measureDisk
+from .directory import METADATA, DiskMeter
 from .features import ENTRY_GROUPS, FEATURES
 from .history import SERIES
 from .plan import AccessControl, Plan, metadataRefusal
@@ -561,7 +561,7 @@ class _Base:
             preview=preview.difference,
             configuration=self.start.inForce.describe,
             metadataLoss=lambda: self.store.loss,
-            measureDisk=partial(self.thread.run, measureDisk, config.dataDir),
+            measureDisk=DiskMeter(config.dataDir, self.thread.run, services.reactor).measure,
             connections=connections,
             alarms=services.alarms,
             history=services.history,

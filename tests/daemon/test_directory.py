@@ -7,10 +7,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon import directory
-from svcbroker.daemon.directory import DataDirectoryError, checkDataDirectory, lockDataDirectory
+from svcbroker.daemon.directory import (
+    DataDirectoryError,
+    DiskMeter,
+    checkDataDirectory,
+    lockDataDirectory,
+)
 from svcbroker.model import Disk
 
 
@@ -64,3 +71,45 @@ class DirectoryTests(SynchronousTestCase):
         lockDataDirectory(link).release()
         modes = [each.stat().st_mode & 0o077 for each in (self.path, *self.path.iterdir())]
         self.assertEqual(modes, [0, 0, 0])
+
+
+class DiskMeterTests(SynchronousTestCase):
+    """
+    L{DiskMeter}
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.running: list[Deferred[Disk]] = []
+        self.meter = DiskMeter(Path("data"), self.run_, self.clock)
+
+    def run_(self, function: object, path: Path) -> Deferred[Disk]:
+        """Something in a thread."""
+        self.assertEqual((function, path), (directory.measureDisk, Path("data")))
+        self.running.append(Deferred())
+        return self.running[-1]
+
+    def test_callsOfOneSecondShareAMeasurement(self) -> None:
+        disk = Disk(free=1, size=2)
+        asked = [self.meter.measure() for _ in range(3)]
+        asked.pop().addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+        self.running[0].callback(disk)
+        self.assertEqual([self.successResultOf(each) for each in asked], [disk] * 2)
+        self.clock.advance(0.9)
+        self.assertIs(self.successResultOf(self.meter.measure()), disk)
+        self.assertEqual(len(self.running), 1)
+        for seconds in (0.1, -5.0):
+            self.clock.rightNow += seconds
+            later = self.meter.measure()
+            self.assertNoResult(later)
+            self.running[-1].callback(Disk(free=3, size=4))
+            self.assertEqual(self.successResultOf(later), Disk(free=3, size=4))
+        self.assertEqual(len(self.running), 3)
+
+    def test_allAreToldOfAFailureAndTheNextOneMeasuresAgain(self) -> None:
+        asked = [self.meter.measure() for _ in range(2)]
+        self.running[0].errback(FileNotFoundError())
+        for each in asked:
+            self.failureResultOf(each, FileNotFoundError)
+        self.assertNoResult(self.meter.measure())
+        self.assertEqual(len(self.running), 2)

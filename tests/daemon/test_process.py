@@ -5,16 +5,22 @@ Open files, and garbage collections of all objects.
 from __future__ import annotations
 
 import resource
+import sys
+from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.daemon import process
 from svcbroker.daemon.process import (
     COLLECT_AFTER,
     COLLECT_AT_LATEST,
     LOOK_EVERY,
+    SWITCH_EVERY,
     WANTED_FILES,
     MemoryUpkeep,
+    TwistdProcess,
     raiseFileLimit,
 )
 
@@ -58,6 +64,20 @@ class RaiseFileLimitTests(SynchronousTestCase):
         limit = raiseFileLimit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)
         self.assertEqual(raiseFileLimit(), limit)
+
+
+class StartTests(SynchronousTestCase):
+    """
+    L{TwistdProcess.started}
+    """
+
+    def test_threadsGetPythonsLockSoon(self) -> None:
+        """The one that stores blocks while a disk is slow asks for it at each statement."""
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        self.patch(process, "collectYoungOnly", lambda: None)
+        reactor: Any = MemoryReactorClock()
+        TwistdProcess(reactor).started(lambda: None)
+        self.assertAlmostEqual(sys.getswitchinterval(), SWITCH_EVERY)
 
 
 class MemoryUpkeepTests(SynchronousTestCase):
