@@ -12,8 +12,9 @@ from twisted.internet.task import Clock, deferLater
 
 reactor: Any = _reactor
 
-STEP = 0.01
-"""Seconds between two looks at something that will come."""
+STEP, LONGEST_STEP, GROWTH = 0.01, 0.1, 1.25
+"""Seconds between the first two looks at something that will come, between two late ones, and how
+many times as long each step is as the one before: looks take processors from what is to come."""
 
 TIMEOUT = 300.0
 """Seconds after which what should come from another program counts as missing; machines that run
@@ -23,13 +24,15 @@ tests may be slow."""
 async def until(isTrue: Callable[[], Any]) -> None:
     """Wait until something is true; it may give a coroutine."""
     end = reactor.seconds() + TIMEOUT
+    step = STEP
     while True:
         found = isTrue()
         if found if isinstance(found, bool) else await found:
             return
         if reactor.seconds() > end:
             raise AssertionError("it does not come")
-        await deferLater(reactor, STEP)
+        await deferLater(reactor, step)
+        step = min(step * GROWTH, LONGEST_STEP)
 
 
 def passTurns(clock: Clock, most: int) -> None:

@@ -222,7 +222,7 @@ class DaemonTestCase(TestCase):
     def python(self) -> str:
         """
         The words by which scripts of a shell run programs in Python, which are forked as those of
-        L{spawn} are. They end by themselves: no signal reaches them.
+        L{spawn} are.
         """
         return forkedPython(self.environment["PYTHONPATH"])
 

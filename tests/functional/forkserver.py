@@ -81,22 +81,50 @@ def serve(listening: socket.socket) -> dict[str, Any]:
         for file in files:
             os.close(file)
     listening.close()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     *standard, report = files
+    woken, waking = os.pipe()
     pid = os.fork()
     if pid:
         for file in standard:
             os.close(file)
-        os.write(report, b"%d\n" % pid)
-        _, status = os.waitpid(pid, 0)
-        os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
-        os._exit(0)
-    os.close(report)
+        watch(pid, report, woken, waking)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for file in (report, woken, waking):
+        os.close(file)
     for number, file in enumerate(standard):
         os.dup2(file, number)
         os.close(file)
     asked: dict[str, Any] = json.loads(request)
     return asked
+
+
+def watch(pid: int, report: int, woken: int, waking: int) -> None:
+    """
+    Report a child and its end, and end. The child is killed once nobody reads the report any more.
+
+    @param woken: the end of a pipe from which is read; C{waking} is the other one.
+    """
+    os.set_blocking(waking, False)
+    signal.set_wakeup_fd(waking)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    with suppress(BrokenPipeError):
+        os.write(report, b"%d\n" % pid)
+    ends = select.poll()
+    ends.register(woken, select.POLLIN)
+    ends.register(report, 0)
+    status = None
+    while status is None:
+        ended, found = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            status = found
+        elif any(file == report for file, _ in ends.poll()):
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+        else:
+            os.read(woken, 100)
+    with suppress(BrokenPipeError):
+        os.write(report, b"%d\n" % os.waitstatus_to_exitcode(status))
+    os._exit(0)
 
 
 def run(option: str, program: str, *arguments: str) -> None:

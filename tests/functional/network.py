@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,10 @@ from twisted.internet.defer import Deferred
 from tests.directories import shortDirectory
 from tests.ledgers.cometbft.realengine import cometbft
 
-from .daemon import TIMEOUT, Daemon, DaemonTestCase, until
+from .daemon import RUN, TIMEOUT, Daemon, DaemonTestCase, until
 
 READY = r"nodes are ready"
+_COMMANDS = ("-m", "svcbroker.commands")
 
 
 def commandLines() -> Iterator[tuple[int, bytes]]:
@@ -40,7 +42,12 @@ def processesOf(directory: Path) -> list[str]:
 class NetworkTestCase(DaemonTestCase):
     """
     A test of networks. What is still running at its end is killed.
+
+    @cvar areBrokersForked: whether the brokers of a test network are forked, too. A test of their
+        processes as such says no.
     """
+
+    areBrokersForked = True
 
     timeout = 4 * TIMEOUT
 
@@ -60,13 +67,28 @@ class NetworkTestCase(DaemonTestCase):
 
     async def startNetwork(self, *arguments: object) -> Daemon:
         """A test network that is ready; its first broker is what is called."""
-        arguments = ("-m", "svcbroker.commands", "testnet", *arguments, self.directory / "net")
+        arguments = ("testnet", *arguments, self.directory / "net")
+        program = ("-c", self.forkingBrokers()) if self.areBrokersForked else _COMMANDS
         # After all of it was told to end.
         self.addCleanup(self.gone)
-        network = self.spawn(sys.executable, *arguments)
+        network = self.spawn(sys.executable, *program, *arguments)
         await network.protocol.waitFor(READY)
         network.base = self.base(0)
         return network
+
+    def forkingBrokers(self) -> str:
+        """The script of C{svcbroker}, with a C{twistd} beside its Python that forks brokers."""
+        python = self.directory / "bin" / "python"
+        if not python.exists():
+            python.parent.mkdir()
+            python.symlink_to(sys.executable)
+            twistd = python.with_name("twistd")
+            twistd.write_text(f'#!/bin/sh\nexec {self.python()} -c {shlex.quote(RUN)} "$@"\n')
+            twistd.chmod(0o755)
+        return (
+            f"import sys; sys.executable = {str(python)!r}; "
+            "from svcbroker.commands.commandline import main; main()"
+        )
 
     def gone(self) -> Deferred[None]:
         """Fires when no process of the network is left."""

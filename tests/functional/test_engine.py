@@ -15,7 +15,7 @@ from twisted.internet.task import deferLater
 from .daemon import RUN, Daemon, reactor, until
 from .network import NetworkTestCase
 
-PAUSE = 0.25
+PAUSE = 0.5
 """Seconds between two publishes."""
 
 

@@ -12,16 +12,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
 
 from svcbroker.client import Event, Publication, Published
 
 from .clients import Asyncio, Blocking, Face, Twisted
-from .daemon import until
+from .daemon import reactor, until
 from .network import NetworkTestCase
 from .test_clients import END, isEnd
 
 KILLS = 2
 BATCH = 10
+PAUSE = 0.1
+"""Seconds between what a client publishes: brokers that start need the processors, too."""
 
 
 class Traffic:
@@ -47,6 +50,7 @@ class Traffic:
             self.outcomes += await self.face.call("publishMany", several)
             self.outcomes.append(await self.face.call("publish", self.topic, f"single {number}"))
             number += BATCH
+            await deferLater(reactor, PAUSE)
         self.outcomes.append(await self.face.call("publish", self.topic, END))
         return await following
 

@@ -38,8 +38,9 @@ EVENTS = 200 * KILLS
 WINDOW = 20
 """How many of its publishes are not complete at a time: as many packet identifiers are in use."""
 
-PAUSE = 0.02
-"""Seconds between two attempts."""
+PAUSE, NETWORK_PAUSE = 0.02, 0.1
+"""Seconds between two attempts, and between two publishes of a client of the network, whose brokers
+need the processors to start again."""
 
 MQTT_TOPIC, REST_TOPIC = "said/mqtt", "said/rest"
 
@@ -94,6 +95,7 @@ class Retriers:
     REST clients that publish events with an idempotency key each, until they are answered.
 
     @ivar brokers: gives the brokers that a client tries in turn.
+    @ivar pause: seconds from one answer to the next publish.
     @ivar answered: the event's id of each key.
     @ivar attempts: how many requests were sent.
     """
@@ -101,6 +103,7 @@ class Retriers:
     brokers: Callable[[], list[Daemon]]
     progress: Callable[[], None]
     random: Random
+    pause: float = 0.0
     answered: dict[str, str] = field(factory=dict)
     attempts: int = 0
     isOver: bool = False
@@ -122,6 +125,7 @@ class Retriers:
             if self.random.random() < 0.2:
                 again = await self._publish(key, number + 1)
                 assert again == self.answered[key], (key, again, self.answered[key])
+            await deferLater(reactor, self.pause)
 
     async def _publish(self, key: str, first: int) -> str:
         """Publish until it is answered, at the next broker each time; the event's id."""
@@ -259,7 +263,7 @@ class NetworkKillTests(SaidOnceTestCase, NetworkTestCase):
         network = await self.startNetwork()
         brokers = [evolve(network, base=self.base(number)) for number in range(4)]
         await network.call("/rest/open", topic=REST_TOPIC)
-        retriers = Retriers(lambda: brokers, self.progress, self.random)
+        retriers = Retriers(lambda: brokers, self.progress, self.random, NETWORK_PAUSE)
         running = retriers.run(8)
         kills = Counter[int]()
         for _ in range(NETWORK_KILLS):

@@ -27,6 +27,8 @@ class TestnetTests(NetworkTestCase):
     A whole network by one command.
     """
 
+    areBrokersForked = False
+
     def setUp(self) -> None:
         super().setUp()
         if not Path("/proc/self/cmdline").exists():
