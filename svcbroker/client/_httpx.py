@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, closing
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -40,10 +49,12 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepal
 """Streams are connections too, and may be many."""
 
 
-def makeContext(options: Options) -> ssl.SSLContext:
+def makeContext(options: Options, urls: Sequence[str] = ()) -> ssl.SSLContext:
     """
     The TLS context of a client's connections.
 
+    @param urls: those that it is for, if they are known. Where none of them has TLS, the context
+        trusts nobody.
     @raise OSError: a file cannot be read.
     @raise ValueError: a file is not what it must be.
     """
@@ -53,6 +64,10 @@ def makeContext(options: Options) -> ssl.SSLContext:
         if each is not None:
             # The errors of the context name no file.
             openFile(each).close()
+    isPlain = urls and all(urlsplit(each).scheme == "http" for each in urls)
+    if isPlain and ca is None and certificate is None:
+        # Reading the authorities of the system takes longer than a call.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     except ssl.SSLError:
@@ -137,7 +152,7 @@ class Client:
         @raise OSError: a file cannot be read.
         """
         self._core = Core(urls, options)
-        self._http = httpx.Client(verify=makeContext(options), limits=LIMITS)
+        self._http = httpx.Client(verify=makeContext(options, urls), limits=LIMITS)
 
     publish = _callBlocking(Core.publish)
     publishMany = _callBlocking(Core.publishMany)
@@ -287,7 +302,7 @@ class AsyncClient:
         @raise OSError: a file cannot be read.
         """
         self._core = Core(urls, options)
-        self._http = httpx.AsyncClient(verify=makeContext(options), limits=LIMITS)
+        self._http = httpx.AsyncClient(verify=makeContext(options, urls), limits=LIMITS)
 
     publish = _callAsync(Core.publish)
     publishMany = _callAsync(Core.publishMany)

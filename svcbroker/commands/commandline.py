@@ -417,7 +417,7 @@ COMMANDS: Final = (
         "reload",
         "Have a running daemon read its accounts and certificates again.",
         group="admin",
-        place="run:reloadCommand",
+        place="nodes:reloadCommand",
         example="svcbroker admin reload --data-dir /var/lib/svcbroker",
     ),
     Command(

@@ -1,5 +1,6 @@
 """
-C{svcbroker net nodes}: new keys for the nodes of a running daemon, or another number of nodes.
+C{svcbroker net nodes} and C{svcbroker admin reload}: new keys for the nodes of a running daemon, or
+another number of nodes; and its files read again.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import click
 
 from .arguments import NODE, jsonOption, options
 from .commandline import Command
-from .operatorcommand import Daemon, operatorCommand
-from .terminal import Console, counted, showTable
+from .operatorcommand import DAEMON, Daemon, operatorCommand
+from .terminal import Console, Exit, counted, showRecord, showTable, timeText
 
 _CALL: Final = "validators"
 _AS_JSON: Final = jsonOption("Show the daemon's answer as it is.")
@@ -81,3 +82,43 @@ COMMANDS: Final = (
     Command.of("rotate", _rotate, "svcbroker net nodes rotate all --data-dir /var/lib/svcbroker"),
     Command.of("resize", _resize, "svcbroker net nodes resize 7 --data-dir /var/lib/svcbroker"),
 )
+
+
+@operatorCommand(
+    """\
+    Have a running daemon read its accounts and certificates again.
+
+    The daemon reads its accounts, with their grants and limits, the secrets of webhooks, its
+    certificates and the level of its log again, as it does on SIGHUP. A file with a mistake
+    changes nothing.
+    """
+)
+@options(
+    DAEMON,
+    click.option("--preview", is_flag=True, help="Show what would change, and change nothing."),
+    jsonOption(),
+)
+def reloadCommand(console: Console, daemon: Daemon, preview: bool, asJson: bool) -> int:
+    """Ask the daemon, and say what could not be used."""
+    if preview:
+        found = daemon.call("reload/preview")
+        showRecord(console, found, [*_differenceLines(found)] or ["nothing would change"], asJson)
+        return Exit.BAD if found["problems"] else Exit.GOOD
+    problems = daemon.call("reload")["problems"]
+    showRecord(console, {"problems": problems}, problems or ["reloaded"], asJson)
+    return Exit.BAD if problems else Exit.GOOD
+
+
+def _differenceLines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The changes that a reload would make, in lines."""
+    yield from found["problems"]
+    for each in found["settings"]:
+        before, after = (", ".join(each[side]) or "nothing" for side in ("before", "after"))
+        note = " (takes a restart)" if each["needsRestart"] else ""
+        yield f"{each['name']}: {before} -> {after}{note}"
+    for each in found["accounts"]:
+        name = f"account {each['account']}" if each["account"] else "accounts without own limits"
+        parts = f": {', '.join(each['parts'])}" if each["parts"] else ""
+        yield f"{name}: {each['kind']}{parts}"
+    for each in found["certificates"]:
+        yield f"certificates of {each['port']}: valid until {timeText(each['validUntil'])}"

@@ -273,7 +273,7 @@ def anyCertificate() -> ssl.SSLContext:
     A context of TLS that takes any certificate: the name in that of a daemon on this machine is
     one for other machines, and the connection leaves this one as little as a plain one.
     """
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
@@ -319,7 +319,8 @@ def operatingOf(
         )
         url = checkUrl(urls[0])
         context = makeContext(
-            {name: options[name] for name in ("ca", "certificate", "certificateKey")}  # type: ignore[arg-type]
+            {name: options[name] for name in ("ca", "certificate", "certificateKey")},  # type: ignore[arg-type]
+            [url],
         )
     except ValueError as error:
         raise CommandError(str(error)) from None

@@ -7,6 +7,7 @@ C{$svc/recipients/NAME}, signed by its author key. The key is remembered at firs
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -15,29 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
+from attrs import define
 
-from ..errors import BrokerError, TransactionTimeout
+from ..errors import BrokerError, TopicNotFound, TransactionTimeout
+from ..files import readFile, writeNew
 from .arguments import EXTENSIONS, PATH, Whole, jsonOption, options, readExtensions
 from .clientcommand import RECIPIENTS, TO, clientCommand, contextsPath, namedFile, urlsOf
 from .terminal import CommandError, Console, Exit, counted, progressBar
 
 if TYPE_CHECKING:
     from ..client import Client, Published
-
-
-import fcntl
-from typing import TYPE_CHECKING
-
-from attrs import define
-
-from ..errors import TopicNotFound
-from ..files import readFile, writeNew
-from ..proofs import ProofInvalid, ProvedEvent, readGenesis, verifyProof
-from .inputs import recipientsIn
-
-if TYPE_CHECKING:
-    from ..client import Client
-
+    from ..proofs import ProvedEvent
 
 TOPIC: Final = "$svc/recipients/"
 
@@ -83,6 +72,9 @@ class Directory:
 
         @raise CommandError: they are not, or there are none.
         """
+        # Only for this: it imports cryptography.
+        from .inputs import recipientsIn
+
         if name.split() != [name] or set(name) & set("/#+"):
             raise CommandError(
                 f"--to: org:{name}: a name of an organisation is one level of a topic"
@@ -122,6 +114,9 @@ class Directory:
         @param chain: the id of the chain; C{None} for that of which the broker tells.
         @raise CommandError: it is not proved, or not signed so.
         """
+        # Only for this: it imports cryptography.
+        from ..proofs import ProofInvalid, readGenesis, verifyProof
+
         try:
             authors = self.client.state(topic).authors or []
         except TopicNotFound:
@@ -290,7 +285,6 @@ def _recipients(console: Console, client: Client, to: Sequence[str]) -> Sequence
     # Only for this: they import cryptography.
     from ..client._confidential import checkRecipients
     from .inputs import readRecipients
-    from .pub import Directory, knownPath
 
     url = urlsOf(click.get_current_context().params, os.environ)[0][0]
     directory = Directory(console, client, url, knownPath(contextsPath(os.environ)))

@@ -1,12 +1,12 @@
 """
-C{svcbroker run} and C{svcbroker admin reload}: the daemon in the foreground, whose service and
-options are those of C{twistd svcbroker}, and reading its files again.
+C{svcbroker run}: the daemon in the foreground, whose service and options are those of
+C{twistd svcbroker}.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,12 +25,10 @@ from ..daemon.memory import planMemory, usableMemory
 from ..daemon.plan import Plan, findRefusals
 from ..files import writeNew
 from ..net.bounds import amountText
-from .arguments import jsonOption, options
+from .arguments import options
 from .commandline import PROGRAM
-from .doctor.machinechecks import LocalMachine
-from .operatorcommand import DAEMON, Daemon, operatorCommand
 from .settingscommand import settingsCommand
-from .terminal import CommandError, Console, Exit, showRecord, timeText
+from .terminal import CommandError, Console, Exit
 
 
 @settingsCommand(
@@ -123,6 +121,9 @@ def checkStart(console: Console, config: Config, plan: Plan) -> None:
 
     @raise CommandError: it would not.
     """
+    # Only for this: it imports httpx.
+    from .doctor.machinechecks import LocalMachine
+
     for line in describe(config, plan):
         console.say(line)
     holder = LocalMachine().lockHolder(plan.dataDir / LOCK_NAME)
@@ -154,43 +155,3 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
         yield f"WARNING: {bounds.advice}"
     for line in config.outdated:
         yield f"WARNING: {line}"
-
-
-@operatorCommand(
-    """\
-    Have a running daemon read its accounts and certificates again.
-
-    The daemon reads its accounts, with their grants and limits, the secrets of webhooks, its
-    certificates and the level of its log again, as it does on SIGHUP. A file with a mistake
-    changes nothing.
-    """
-)
-@options(
-    DAEMON,
-    click.option("--preview", is_flag=True, help="Show what would change, and change nothing."),
-    jsonOption(),
-)
-def reloadCommand(console: Console, daemon: Daemon, preview: bool, asJson: bool) -> int:
-    """Ask the daemon, and say what could not be used."""
-    if preview:
-        found = daemon.call("reload/preview")
-        showRecord(console, found, [*_differenceLines(found)] or ["nothing would change"], asJson)
-        return Exit.BAD if found["problems"] else Exit.GOOD
-    problems = daemon.call("reload")["problems"]
-    showRecord(console, {"problems": problems}, problems or ["reloaded"], asJson)
-    return Exit.BAD if problems else Exit.GOOD
-
-
-def _differenceLines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The changes that a reload would make, in lines."""
-    yield from found["problems"]
-    for each in found["settings"]:
-        before, after = (", ".join(each[side]) or "nothing" for side in ("before", "after"))
-        note = " (takes a restart)" if each["needsRestart"] else ""
-        yield f"{each['name']}: {before} -> {after}{note}"
-    for each in found["accounts"]:
-        name = f"account {each['account']}" if each["account"] else "accounts without own limits"
-        parts = f": {', '.join(each['parts'])}" if each["parts"] else ""
-        yield f"{name}: {each['kind']}{parts}"
-    for each in found["certificates"]:
-        yield f"certificates of {each['port']}: valid until {timeText(each['validUntil'])}"

@@ -217,7 +217,7 @@ def askedService(given: Mapping[str, Any], topic: str | None) -> Iterator[ScittC
         names = ("user", "password", "token")
         headers = authorization(*(settings.get(each) for each in names))
         options: Any = settings
-        context = makeContext(options)
+        context = makeContext(options, [base])
     except ValueError as error:
         raise CommandError(str(error)) from None
     timeout = given["timeout"]

@@ -5,6 +5,8 @@ Tests for the calls of the clients, without I/O.
 from __future__ import annotations
 
 import json
+import os
+import ssl
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -38,6 +40,7 @@ from svcbroker.client._effects import (
     answerTooLong,
     errorOf,
 )
+from svcbroker.client._httpx import makeContext
 from svcbroker.client.twisted import TwistedClient
 from svcbroker.errors import (
     TABLE,
@@ -58,6 +61,7 @@ from svcbroker.model import isIdempotencyKey
 from tests import examples
 
 from ..authors import makeKeyFile
+from ..certificates import makeCertificate
 from .network import FATES, OTHER, URL, Network, json200
 
 TOPIC = "orders/new"
@@ -745,6 +749,13 @@ class EventsTests(SynchronousTestCase):
         self.assertRaises(TopicNotFound, network.run, network.core().close("absent"))
 
 
+def setVariable(name: str, value: str | None) -> None:
+    """Set a variable of the environment, or remove it."""
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value
+
+
 class OptionTests(SynchronousTestCase):
     """
     URLs, credentials and errors.
@@ -784,6 +795,19 @@ class OptionTests(SynchronousTestCase):
                 self.assertIn(str(path), str(error))
                 missing = self.assertRaises(OSError, make, URL, **{name: "absent.pem"})
                 self.assertEqual(missing.filename, "absent.pem")
+
+    def test_authoritiesAreReadForTlsOnly(self) -> None:
+        """Where no URL has TLS the context has none, and takes no certificate."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        before = os.environ.get("SSL_CERT_FILE")
+        self.addCleanup(setVariable, "SSL_CERT_FILE", before)
+        setVariable("SSL_CERT_FILE", str(makeCertificate(directory)[1]))
+        for urls, count in (([URL], 0), ([OTHER], 1), ([URL, "HTTPS://x/svcbroker"], 1), ([], 1)):
+            context = makeContext({}, urls)
+            self.assertEqual(len(context.get_ca_certs()), count, urls)
+            self.assertEqual(context.verify_mode, ssl.CERT_REQUIRED)
+            self.assertTrue(context.check_hostname)
 
     def test_slashAtTheEndIsRemoved(self) -> None:
         """A base URL may end with a slash."""

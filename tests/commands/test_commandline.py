@@ -324,6 +324,28 @@ class TableTests(CommandTestCase):
         with self.process("-c", code) as process:
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
 
+    def test_daemonInTheForegroundImportsNoClient(self) -> None:
+        """C{svcbroker run} imports neither a client nor what C{doctor} looks at."""
+        code = (
+            "import sys; from svcbroker.commands.commandline import COMMANDS;"
+            "[each.load() for each in COMMANDS if each.name == 'run'];"
+            "sys.exit(bool({'httpx', 'rich', 'svcbroker.commands.doctor'} & set(sys.modules)))"
+        )
+        with self.process("-c", code) as process:
+            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+
+    def test_commandsThatAskADaemonImportNoServer(self) -> None:
+        """They import neither the daemon, nor what signs and proves where nobody asks for it."""
+        code = (
+            "import sys; from svcbroker.commands.commandline import COMMANDS;"
+            "[each.load() for each in COMMANDS if each.name in sys.argv];"
+            "sys.exit(bool({'cryptography', 'twisted', 'httpx', 'rich'} & set(sys.modules)))"
+        )
+        asking = ("pub", "sub", "events", "get", "topic", "webhook", "top", "nodes", "fault")
+        others = ("erase", "hold", "retain", "reload", "subscription", "log", "incidents", "find")
+        with self.process("-c", code, *asking, *others) as process:
+            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+
     def test_brokenPipeOnStandardOutputEndsQuietly(self) -> None:
         """Also for what click writes itself, and whether output is buffered or not."""
         for argv in (["--help"], ["--version"], ["verify", "--help"]):
