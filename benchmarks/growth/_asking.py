@@ -7,18 +7,19 @@ from __future__ import annotations
 import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from random import Random
+from socket import socket
 
 import msgspec
 from attrs import frozen
 
-from svcbroker.commands.bench import Broken, Shape, httpRequest, percentile
+from svcbroker.commands.bench import Broken, Shape, ask, httpRequest, percentile
 from svcbroker.commands.bench import drive as driveHere
 from svcbroker.model import topicPrefix
 
-from ..loader import Load, Protocol, allowFiles, connect, drive, driveOn
+from ..loader import Load, Protocol, connected, drive, driveOn
 from ._daemon import Daemon
 
 WARM_UP = 0.2
@@ -62,12 +63,15 @@ def measure(
     """
     if warmUp:
         drive(daemon.port, load, connections, warmUp)
-    allowFiles(connections)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(connect(daemon.port)) for _ in range(connections)]
+    with connected(daemon.port, load, connections) as opened:
         before = daemon.cpu()
         found = driveOn(opened, load, seconds)
         return speedOf(found.events, found.seconds, found.latencies, daemon.cpu() - before)
+
+
+def _greet(opened: socket, number: int) -> None:
+    """A connection that has made a request is none of those that the daemon may close."""
+    ask(opened, httpRequest(b"HEAD", b"/readyz"), b"HTTP/1.1 200", b"\r\n\r\n")
 
 
 def _get(path: str) -> bytes:
@@ -100,6 +104,7 @@ def publishOne(topics: Sequence[str], size: int) -> Load:
     ]
     return Load(
         protocol=Protocol.HTTP,
+        greet=_greet,
         frames=lambda number: requests,
         wanted=b'"status":"SUCCESS"',
         wantedTimes=1,
@@ -133,6 +138,7 @@ def publishMany(topics: Sequence[str], size: int, batch: int = BATCH, clients: i
 
     return Load(
         protocol=Protocol.HTTP,
+        greet=_greet,
         frames=frames,
         isOwn=bodies > 1,
         events=batch,
@@ -189,6 +195,7 @@ def _reads(paths: Sequence[Sequence[str]], wanted: bytes) -> Load:
     """Each client asks for its own, in turn."""
     return Load(
         protocol=Protocol.HTTP,
+        greet=_greet,
         frames=lambda number: [_get(path) for path in paths[number]],
         isOwn=True,
         wanted=wanted,
@@ -234,6 +241,7 @@ def stateOf(topic: str) -> Load:
     one = _get(f"/rest/state?topic={topic}")
     return Load(
         protocol=Protocol.HTTP,
+        greet=_greet,
         frames=lambda number: [one],
         wanted=b'"sequenceNumber"',
         wantedTimes=1,
