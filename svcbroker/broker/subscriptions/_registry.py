@@ -215,7 +215,8 @@ class Subscriptions:
         """
         # What is kept is resumed though nothing is granted at the moment.
         group = self._groups.resolve(ANYBODY if request.isResumed else principal, request.group)
-        request = evolve(request, group=group)
+        if group != request.group:
+            request = evolve(request, group=group)
         for filter in request.filters:
             self._checkFilter(principal, request.group, filter, isResumed=request.isResumed)
         subscriptionId = self._idFor(request.subscriptionId)

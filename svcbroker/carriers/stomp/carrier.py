@@ -45,10 +45,10 @@ from ...net.bounds import (
     cacheBound,
     within,
 )
-from ...net.budgets import FEW, LARGE, Stranger, TimedWork, eventsIn
+from ...net.budgets import FEW, LARGE, SMALL, Stranger, TimedWork, eventsIn
 from ...net.deferreds import asDeferred
 from ...net.settings import Endpoint, declareSetting
-from ...net.transports import ClosingAtStop, OpenConnections, endSending
+from ...net.transports import ClosingAtStop, OpenConnections, endSending, hasEnded
 from ...net.turns import LazyTimer, ReadsInTurn
 from ...operations import WEEVENT, Incidents
 from ..websocket import Route, WebSocketResource, WebSocketTransport, routeTo
@@ -300,6 +300,8 @@ class StompProtocol(Protocol):
             if self._isReading and not (self._todo or self._isBusy):
                 publish = self._session.onlyPublish(data, now)
             if publish is None:
+                if len(data) > SMALL and hasEnded(self.transport):
+                    self._session.leaving()
                 self._perform(self._session.receive(data, now))
             else:
                 self._publish(publish)
@@ -579,12 +581,8 @@ class StompProtocol(Protocol):
             )
 
         def subscribe() -> Deferred[ISubscription]:
-            factory, request = self.factory, effect.request
-            principal = self._principal
-            group = factory.broker.groups.resolve(principal, request.group)
-            request = evolve(request, group=group)
-            return factory.subscriptions.subscribe(
-                principal, request, StompSubscriber(self, number)
+            return self.factory.subscriptions.subscribe(
+                self._principal, effect.request, StompSubscriber(self, number)
             )
 
         self._settle(effect.answer, maybeDeferred(subscribe), made)

@@ -216,12 +216,12 @@ class Deliveries:
         """The broker has refused to make a subscription."""
         self._remove(self._byNumber[number])
 
-    def end(self, key: tuple[str, str], named: str | None) -> int:
+    def end(self, key: tuple[str, str], named: str | None) -> StompSubscription:
         """
         End a subscription.
 
         @param named: the UUID that the client gives it; C{None} for none.
-        @return: its number.
+        @return: it.
         @raise ParameterInvalid: there is none that the client calls so, or it has another UUID.
         """
         ended = self._byKey.get(key)
@@ -230,7 +230,7 @@ class Deliveries:
         if named is not None and named.lower() != ended.subscriptionId:
             raise ParameterInvalid("svc-subscriptionId is not this subscription's")
         self._remove(ended)
-        return ended.number
+        return ended
 
     def _remove(self, removed: StompSubscription) -> None:
         del self._byKey[removed.key]
@@ -445,6 +445,7 @@ class StompSession:
         # What COMMIT acknowledges once its events are published.
         self._acknowledgements: dict[FrameAnswer, Sequence[Acknowledgement]] = {}
         self._isStalled = False
+        self._isLeaving = False
         self._isInputEnded = False
 
     @property
@@ -645,6 +646,14 @@ class StompSession:
         self._isStalled = isStalled
         self._deliveries.stall(isStalled)
         return self._go(now)
+
+    def leaving(self) -> None:
+        """
+        The client sends nothing more after what has arrived, and its connection closes behind that.
+        Subscriptions whose receipt it does not ask for are made no more: they take longest of all
+        frames, and a client that has gone may have sent ten thousand of them.
+        """
+        self._isLeaving = True
 
     def inputEnded(self, now: float) -> list[Effect]:
         """No more bytes come: take the frames that are there, answer them, close."""
@@ -865,6 +874,8 @@ class StompSession:
             readPrefetch(frame, self._settings),
             sum(map(len, request.filters)),
         )
+        if self._isLeaving and frame.receipt is None and request.subscriptionId is None:
+            return
         # What is published after it, it must get, and of what was published before it nothing.
         self._before = answer = self._await(frame)
         answer.subscription = added.number
@@ -872,8 +883,9 @@ class StompSession:
 
     def _unsubscribe(self, frame: Frame) -> None:
         named = frame.headers.get("svc-subscriptionId")
-        number = self._deliveries.end(readSubscriptionKey(frame, self._agreed), named)
-        self._effects.append(EndSubscription(number, isForgotten=named is not None))
+        ended = self._deliveries.end(readSubscriptionKey(frame, self._agreed), named)
+        if ended.subscriptionId is not None:
+            self._effects.append(EndSubscription(ended.number, isForgotten=named is not None))
         self._done(frame)
 
     def _acknowledge(self, frame: Frame) -> None:

@@ -11,13 +11,14 @@ from itertools import count
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svcbroker.carriers.stomp import carrier
 from svcbroker.carriers.stomp.carrier import StompSubscriber
 from svcbroker.carriers.stomp.frames import StompSettings
 from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
 from svcbroker.model import Edge, EventId, InterfaceType, Moment, Position
-from svcbroker.net.budgets import WRITES_A_TURN, Waiter
+from svcbroker.net.budgets import SMALL, WRITES_A_TURN, Waiter
 
 from .support import UUID, FakeSubscription, Server, event, frame
 
@@ -55,7 +56,7 @@ class SubscribeTests(SynchronousTestCase):
         server = Server()
         server.connect().send("SUBSCRIBE", {"id": "1", "destination": "a"})
         request = server.fake.made[0].request
-        self.assertEqual((request.group, request.offset), ("1", Edge.LAST))
+        self.assertEqual((request.group, request.offset), ("", Edge.LAST))
         self.assertEqual((request.tag, request.subscriptionId), (None, None))
         self.assertFalse(request.isDurable or request.isAcknowledged)
 
@@ -142,7 +143,6 @@ class SubscribeTests(SynchronousTestCase):
             ({"id": "1", "destination": "a", "eventId": "OFFSET_TIME:noon"}, "100600"),
             ({"id": "1", "destination": "a", "prefetch-count": "-1"}, "100600"),
             ({"id": "1", "destination": "a", "svc-subscriptionId": " "}, "100503"),
-            ({"id": "1", "destination": "a", "groupId": "7"}, "200211"),
             ({"id": "1", "destination": ",".join(map(str, range(101)))}, "100600"),
         ):
             answer = Server().connect().ask("SUBSCRIBE", {**headers, "receipt": "r"})
@@ -154,6 +154,31 @@ class SubscribeTests(SynchronousTestCase):
         server.fake.error = SubscriptionExists()
         answer = server.connect().ask("SUBSCRIBE", {"id": "1", "destination": "a", "receipt": "r"})
         self.assertEqual((answer["code"], answer["receipt-id"]), ("100507", "r"))
+
+    def test_leftClientsSubscribeNoMore(self) -> None:
+        """
+        Of what is left to read of a client that has gone, events are published, and no subscription
+        is made that nobody waits for.
+        """
+        server = Server()
+        client = server.connect()
+        self.patch(carrier, "hasEnded", lambda transport: True)
+        ended = frame("SUBSCRIBE", {"id": "1", "destination": "a"}) + frame(
+            "UNSUBSCRIBE", {"id": "1"}
+        )
+        client.sendBytes(
+            ended * (SMALL // len(ended))
+            + frame("SUBSCRIBE", {"id": "1", "destination": "a", "ack": "client"})
+            + frame("SEND", {"destination": "a"}, b"x")
+            + frame("SUBSCRIBE", {"id": "2", "destination": "a", "receipt": "r"})
+            + frame("UNSUBSCRIBE", {"id": "2"})
+        )
+        server.fixture.clock.pump([0] * 9)
+        self.assertEqual(len(server.published), 1)
+        [made] = server.fake.made
+        self.assertTrue(made.isClosed)
+        [receipt] = client.frames()
+        self.assertEqual(receipt["subscription-id"], made.subscriptionId)
 
     def test_usedIdIsRefused(self) -> None:
         """An id is in use until UNSUBSCRIBE."""
