@@ -90,6 +90,15 @@ def _publicKey(key: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(key)
 
 
+@lru_cache(maxsize=1024)
+def _isVote(key: bytes, payload: bytes, signature: bytes) -> bool:
+    """
+    L{verifySignature} of a validator's vote. The proofs of a block's events all have the same
+    votes, and to verify these takes a third of the time that a proof takes.
+    """
+    return verifySignature(key, payload, signature)
+
+
 @frozen
 class ValidatorSet:
     """
@@ -146,7 +155,7 @@ class ValidatorSet:
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """Whether a signature is that of the validator of an index."""
-        return 0 <= index < len(self.keys) and verifySignature(self.keys[index], payload, signature)
+        return 0 <= index < len(self.keys) and _isVote(self.keys[index], payload, signature)
 
 
 def changePayload(chain: bytes, current: ValidatorSet, following: ValidatorSet) -> bytes:

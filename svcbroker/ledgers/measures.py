@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ..chain import _authorship, _encoding
+from ..chain import _authorship, _encoding, _validators
 from ..errors import BrokerError
 from ..histogram import Histogram
 from ..interfaces import (
@@ -307,7 +307,7 @@ def ledgerBounds(descriptions: Mapping[str, str]) -> Iterator[Bound]:
         [
             *(_topics.checkTopicName, _topics.topicPrefix),
             *(_encoding.topicAddress, _encoding.accountAddress, _encoding.keyAddress),
-            _encoding._encodeShort,
+            *(_encoding._encodeShort, _validators._isVote),
         ],
     )
     yield Bound(
