@@ -184,7 +184,7 @@ class Copies:
         self._groups = groups
         self._clock = clock
         self._runInThread = runInThread
-        self._waiting: set[Deferred[None]] = set()
+        self._waiting: dict[Deferred[None], None] = {}
         self._isStopped = False
 
     @asDeferred
@@ -225,11 +225,11 @@ class Copies:
 
     async def _wait(self, arrived: Deferred[None], seconds: float) -> None:
         call = self._clock.callLater(seconds, _fire, arrived)
-        self._waiting.add(arrived)
+        self._waiting[arrived] = None
         try:
             await arrived
         finally:
-            self._waiting.discard(arrived)
+            del self._waiting[arrived]
             if call.active():
                 call.cancel()
 

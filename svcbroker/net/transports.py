@@ -159,10 +159,12 @@ class ClosingAtStop:
         self._call = self._after(seconds, self._look)
 
 
-class OpenConnections(set[T]):
+class OpenConnections(dict[T, None]):
     """
-    The open connections of a carrier, which adds and discards them. In an orderly stop it drains
-    them: no new one is accepted, and it waits until the last one is discarded.
+    The open connections of a carrier, which adds and discards them, in the order of their coming:
+    that of a set of objects differs from run to run, and what takes several turns with it. In an
+    orderly stop it drains them: no new one is accepted, and it waits until the last one is
+    discarded.
     """
 
     _drained: Deferred[None] | None = None
@@ -215,9 +217,13 @@ class OpenConnections(set[T]):
         """
         return (each for each in tuple(self) if each in self)
 
-    def discard(self, connection: object) -> None:
+    def add(self, connection: T) -> None:
+        """Add an open connection."""
+        self[connection] = None
+
+    def discard(self, connection: T) -> None:
         """Remove a closed connection."""
-        super().discard(connection)
+        self.pop(connection, None)
         self._finish()
 
     def _finish(self) -> None:

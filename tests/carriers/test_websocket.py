@@ -249,7 +249,7 @@ class StreamTests(SynchronousTestCase):
         events = client.read()
         self.assertIsInstance(events[-1], CloseConnection)
         self.assertFalse(client.connection.isOpen)
-        self.assertEqual(site.server.factory.protocols, set())
+        self.assertEqual(site.server.factory.protocols, {})
         self.assertEqual(site.server.fixture.clock.getDelayedCalls(), [])
 
     def test_serverClosesWithinBound(self) -> None:
@@ -286,7 +286,7 @@ class StreamTests(SynchronousTestCase):
             assert isinstance(last, CloseConnection)
             self.assertEqual(last.code, code, data)
             self.assertFalse(client.connection.isOpen)
-            self.assertEqual(site.server.factory.protocols, set())
+            self.assertEqual(site.server.factory.protocols, {})
 
     def test_endlessMessageIsNotCollected(self) -> None:
         """It is bounded by the protocol that it carries."""

@@ -966,7 +966,7 @@ class BrokerSite(Site):
     def channelLost(self, channel: BrokerChannel) -> None:
         """A connection is closed, or is no longer HTTP."""
         self._answered.pop(channel, None)
-        if self._looking is not None and self.channels == {channel}:
+        if self._looking is not None and self.channels.keys() == {channel}:
             self._looking.cancel()
             self._looking = None
         self.channels.discard(channel)

@@ -83,7 +83,7 @@ class Following:
         self._makeAll = calls.broker.budgets.work.makeAll
         self._source = calls.broker.source
         self._read = bindText(FOLLOW, calls)
-        self._streams: set[_Stream] = set()
+        self._streams: dict[_Stream, None] = {}
         self._places = Places(MAX_STREAMS, "streams")
         self._isDrained = False
         self.route = Route(
@@ -131,12 +131,12 @@ class Following:
             subscription = await self._subscriptions.subscribe(principal, asked, stream)
         except BrokerError as error:
             return _refuse(request, error, principal)
-        self._streams.add(stream)
+        self._streams[stream] = None
         try:
             last = request.getHeader(b"last-event-id") or b""
             return await stream.run(subscription, fields.get(b"from", b""), last)
         finally:
-            self._streams.discard(stream)
+            del self._streams[stream]
             stream.close()
 
 

@@ -102,7 +102,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual([each.command for each in client.frames()], ["ERROR"])
         server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
-        self.assertEqual(server.factory.protocols, set())
+        self.assertEqual(server.factory.protocols, {})
         self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
 
@@ -285,7 +285,7 @@ class EndTests(SynchronousTestCase):
         client.disconnect()
         self.assertTrue(server.fake.made[0].isClosed)
         self.assertFalse(server.fake.made[0].isForgotten)
-        self.assertEqual(server.factory.protocols, set())
+        self.assertEqual(server.factory.protocols, {})
         self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
     def test_lostWhileSubscribing(self) -> None:

@@ -172,7 +172,7 @@ class HostileTests(SynchronousTestCase):
             server.fixture.clock.advance(LINGER)
             self.successResultOf(drained)
         self.assertFalse(client.isOpen)
-        self.assertEqual(server.factory.protocols, set())
+        self.assertEqual(server.factory.protocols, {})
         self.assertTrue(all(each.isClosed for each in server.fake.made))
         server.fixture.broker.stop()
         self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
