@@ -18,6 +18,7 @@ from twisted.web.websocket import WebSocketResource, WebSocketTransport
 from svcbroker.carriers.http import Route
 from svcbroker.carriers.http.connection import LINGER
 from svcbroker.carriers.http.logins import HttpSettings
+from svcbroker.carriers.http.routes import _application
 from svcbroker.net.transports import CLOSE_AT_STOP
 
 from .support import BASE, FORM, Client, requestBytes
@@ -127,6 +128,15 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(answer.status, 500)
         self.assertEqual(answer.json()["message"], "unknown error, incident incident-id")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_rulesAreOnlyMatched(self) -> None:
+        """Werkzeug compiles nothing that builds addresses, also of the paths below a rule."""
+        app = _application((("a", "/a", ("GET",), False), ("b", "/b/<name>", ("GET",), True)))
+        rules = [*app.url_map.iter_rules()]
+        self.assertEqual(len(rules), 3)
+        for each in rules:
+            values = {"name": "x", "__rest__": "y"}
+            self.assertRaises(NotImplementedError, each.build, values)
 
 
 class Silent:
