@@ -1,5 +1,8 @@
 """
 Chromium, driven by the DevTools protocol over its pipe.
+
+Where its headless shell is installed, that is what runs: the same engine without the windows around
+a page, in half of the processor time.
 """
 
 from __future__ import annotations
@@ -65,14 +68,15 @@ class _Process:
         files += [(os.POSIX_SPAWN_DUP2, ends[0], _TO_BROWSER)]
         files += [(os.POSIX_SPAWN_DUP2, ends[1], _FROM_BROWSER)]
         environment = {**os.environ, "LANGUAGE": "en"}
-        pid = os.posix_spawn(program, arguments, environment, file_actions=files)
+        # The program may be a script that starts the browser: both are of one group.
+        pid = os.posix_spawn(program, arguments, environment, file_actions=files, setpgroup=0)
         for each in (theirs, ours, *ends):
             os.close(each)
         os.set_blocking(self.answers, False)
         self.unread = b""
 
         def end() -> None:
-            os.kill(pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
         atexit.register(end)
@@ -106,7 +110,8 @@ class Chromium:
 
         @raise SkipTest: it is not installed.
         """
-        self._process = _process(neededProgram("chromium"))
+        shell = shutil.which("chromium-headless-shell")
+        self._process = _process(shell or neededProgram("chromium"))
         reactor.addReader(self)
         made = await self.command("Target.createBrowserContext")
         self._context: str = made["browserContextId"]
