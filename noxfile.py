@@ -180,7 +180,7 @@ def kills(session: nox.Session) -> None:
     """Kill brokers and witnesses fifty times while they are used: every night."""
     tests = (
         *("functional.test_clients", "functional.test_kills", "functional.test_said_once"),
-        "proofs.witness.test_witness",
+        *("proofs.witness.test_witness", "interop.test_follow"),
         "interop.test_scitt_service.ScittTests.test_treeIsTheSameAfterKillsAndLosses",
     )
     killed = {

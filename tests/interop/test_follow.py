@@ -7,6 +7,7 @@ Each test is skipped where its client is not installed.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ from tests.needed import neededProgram
 
 from .test_tls_clients import PageSite
 
-KILLS = 50
+KILLS = int(os.environ.get("SVCBROKER_TEST_KILLS", "10"))
+"""How often the daemon is killed. C{nox -s kills} does it fifty times every night."""
 END = "the last event"
 PAGE = (Path(__file__).parent / "follow.html").read_bytes()
 
