@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
 from socket import create_connection, socket
 from time import perf_counter
 
-from attrs import frozen
+from attrs import field, frozen
 
 from svcbroker.commands.bench import TIMEOUT, Broken, ask, greet, packet, publishPacket, text
 
@@ -64,7 +63,7 @@ class Kind:
     counts: Sequence[int]
     make: Callable[[Daemon, int], Speed] | None = None
     options: Callable[[int], Sequence[str]] = lambda count: ()
-    asks: Mapping[str, Callable[[Daemon, int, float], Speed]] = {}
+    asks: Mapping[str, Callable[[Daemon, int, float], Speed]] = field(factory=dict)
 
 
 def measureKept(home: Path, cores: set[int], kind: Kind, seconds: float) -> Sequence[Kept]:
@@ -119,8 +118,8 @@ def _asked(daemon: Daemon, question: Callable[[int], object], count: int, second
     return _timed(daemon, questions())
 
 
-def _connect(daemon: Daemon) -> closing[socket]:
-    return closing(create_connection(("127.0.0.1", daemon.mqttPort), TIMEOUT))
+def _connect(daemon: Daemon) -> socket:
+    return create_connection(("127.0.0.1", daemon.mqttPort), TIMEOUT)
 
 
 # Retained messages
@@ -163,7 +162,7 @@ def _match(daemon: Daemon, count: int, seconds: float) -> Speed:
 def _return(daemon: Daemon, number: int, isThere: bool = True) -> socket:
     """A client with a session that is kept, which may have been there before."""
     connect = packet(0x10, text("MQTT"), bytes((4, 0, 0, 0)), text(f"kept{number}"))
-    opened = create_connection(("127.0.0.1", daemon.mqttPort), TIMEOUT)
+    opened = _connect(daemon)
     ask(opened, connect, bytes((0x20, 2, isThere, 0)))
     return opened
 
@@ -171,6 +170,11 @@ def _return(daemon: Daemon, number: int, isThere: bool = True) -> socket:
 def _leave(opened: socket) -> None:
     with opened:
         opened.sendall(b"\xe0\0")
+
+
+def _topicsOf(count: int) -> Sequence[str]:
+    """Topics that the filter of one session matches each."""
+    return [f"kept/{number}/x" for number in range(min(count, _NAMES))]
 
 
 def _keepSessions(daemon: Daemon, count: int) -> Speed:
@@ -181,7 +185,7 @@ def _keepSessions(daemon: Daemon, count: int) -> Speed:
         ask(opened, packet(0x82, b"\0\1", text(f"kept/{number}/+"), b"\1"), b"\x90\3\0\1\1")
         _leave(opened)
 
-    openTopics(daemon, [f"kept/{number}/x" for number in range(min(count, _NAMES))])
+    openTopics(daemon, _topicsOf(count))
     return _timed(daemon, [partial(make, number) for number in range(count)])
 
 
@@ -190,8 +194,7 @@ def _comeAndGo(daemon: Daemon, count: int, seconds: float) -> Speed:
 
 
 def _publishToSessions(daemon: Daemon, count: int, seconds: float) -> Speed:
-    names = [f"kept/{number}/x" for number in range(min(count, _NAMES))]
-    return measure(daemon, publishOne(names, CONTENT), _PUBLISHERS, seconds)
+    return measure(daemon, publishOne(_topicsOf(count), CONTENT), _PUBLISHERS, seconds)
 
 
 KINDS: Mapping[str, Kind] = {
