@@ -35,6 +35,12 @@ from svcbroker.commands.terminal import (
 )
 from tests.commands.support import CommandTestCase
 
+LOADED = (
+    "from svcbroker.commands.commandline import COMMANDS;"
+    "[each.load() for each in COMMANDS if each.name in {}]"
+)
+"""Code that imports what some commands do."""
+
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """All commands that are no groups, with the words by which they are called."""
@@ -315,36 +321,26 @@ class TableTests(CommandTestCase):
         with self.process("-c", code, *base, stdout=subprocess.DEVNULL) as process:
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
 
-    def test_daemonImportsNoCommandLine(self) -> None:
-        """C{twistd svcbroker} imports neither click nor rich, nor a client."""
-        code = (
-            "import sys, svcbroker.tap;"
-            "sys.exit(bool({'click', 'rich', 'httpx', 'svcbroker.commands'} & set(sys.modules)))"
-        )
+    def importsNone(self, code: str, *absent: str) -> None:
+        """Check that code of a new process imports none of some modules."""
+        code = f"import sys; {code}; sys.exit(bool({set(absent)} & set(sys.modules)))"
         with self.process("-c", code) as process:
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+
+    def test_daemonImportsNoCommandLine(self) -> None:
+        """C{twistd svcbroker} imports neither click nor rich, nor a client."""
+        self.importsNone("import svcbroker.tap", "click", "rich", "httpx", "svcbroker.commands")
 
     def test_daemonInTheForegroundImportsNoClient(self) -> None:
         """C{svcbroker run} imports neither a client nor what C{doctor} looks at."""
-        code = (
-            "import sys; from svcbroker.commands.commandline import COMMANDS;"
-            "[each.load() for each in COMMANDS if each.name == 'run'];"
-            "sys.exit(bool({'httpx', 'rich', 'svcbroker.commands.doctor'} & set(sys.modules)))"
-        )
-        with self.process("-c", code) as process:
-            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+        self.importsNone(LOADED.format(["run"]), "httpx", "rich", "svcbroker.commands.doctor")
 
     def test_commandsThatAskADaemonImportNoServer(self) -> None:
-        """They import neither the daemon, nor what signs and proves where nobody asks for it."""
-        code = (
-            "import sys; from svcbroker.commands.commandline import COMMANDS;"
-            "[each.load() for each in COMMANDS if each.name in sys.argv];"
-            "sys.exit(bool({'cryptography', 'twisted', 'httpx', 'rich'} & set(sys.modules)))"
-        )
-        asking = ("pub", "sub", "events", "get", "topic", "webhook", "top", "nodes", "fault")
-        others = ("erase", "hold", "retain", "reload", "subscription", "log", "incidents", "find")
-        with self.process("-c", code, *asking, *others) as process:
-            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+        """They import neither the daemon, nor the libraries of options that sign and prove."""
+        asking = ["pub", "sub", "events", "get", "topic", "webhook", "top", "nodes", "fault"]
+        others = ["erase", "hold", "retain", "reload", "subscription", "log", "incidents", "find"]
+        code = LOADED.format(asking + others)
+        self.importsNone(code, "cryptography", "twisted", "httpx", "rich")
 
     def test_brokenPipeOnStandardOutputEndsQuietly(self) -> None:
         """Also for what click writes itself, and whether output is buffered or not."""
