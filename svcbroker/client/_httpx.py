@@ -54,7 +54,7 @@ def makeContext(options: Options, urls: Sequence[str] = ()) -> ssl.SSLContext:
     The TLS context of a client's connections.
 
     @param urls: those that it is for, if they are known. Where none of them has TLS, the context
-        trusts nobody.
+        has no authorities.
     @raise OSError: a file cannot be read.
     @raise ValueError: a file is not what it must be.
     """

@@ -100,7 +100,7 @@ def serve(listening: socket.socket) -> dict[str, Any]:
 
 def watch(pid: int, report: int, woken: int, waking: int) -> None:
     """
-    Report a child and its end, and end. The child is killed once nobody reads the report any more.
+    Report a child and its end, and end. The child is killed once the report's reader has closed it.
 
     @param woken: the end of a pipe from which is read; C{waking} is the other one.
     """

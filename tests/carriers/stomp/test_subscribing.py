@@ -157,8 +157,8 @@ class SubscribeTests(SynchronousTestCase):
 
     def test_leftClientsSubscribeNoMore(self) -> None:
         """
-        Of what is left to read of a client that has gone, events are published, and no subscription
-        is made that nobody waits for.
+        Of what is left to read of a client that has gone, events are published, and a
+        subscription is made only where a receipt is asked for.
         """
         server = Server()
         client = server.connect()
