@@ -403,7 +403,11 @@ class RunningChain:
 
     async def start(self) -> None:
         """
-        Start the nodes, wait until they have blocks, and make the contract if it is not there.
+        Start the nodes, wait until they make blocks, and make the contract if it is not there.
+
+        Validators that were stopped have their old blocks at once. The first new one may take them
+        half a minute, since a round that they begin before they have found each other waits for
+        its end.
 
         @raise CommandError: the contract cannot be made.
         """
@@ -413,8 +417,7 @@ class RunningChain:
         url = f"http://{HOST}:{chain.nodes[0].ports['rpc']}"
         rpc = operating.connectChain(self._reactor, [url], operating.DIALECTS["auto"], chain.id)
         try:
-            while not await self._hasBlock(rpc):
-                await deferLater(self._reactor, _POLL)
+            await self._height(rpc, 1 + await self._height(rpc, 0))
             await self._prepare(rpc)
             if not await rpc.ask(operating.codeCall(chain.contract)):
                 owner = EvmAccount.load(chain.ownerKey)
@@ -428,12 +431,14 @@ class RunningChain:
         for process in self._processes:
             process.settle()
 
-    async def _hasBlock(self, rpc: Any) -> bool:
-        try:
-            found: bool = (await rpc.ask(operating.blockCall("latest"))).height > 0
-        except EvmError:
-            return False
-        return found
+    async def _height(self, rpc: Any, atLeast: int) -> int:
+        """The chain's height, once a node tells that it is so high."""
+        while True:
+            with suppress(EvmError):
+                height: int = (await rpc.ask(operating.blockCall("latest"))).height
+                if height >= atLeast:
+                    return height
+            await deferLater(self._reactor, _POLL)
 
     async def stop(self) -> None:
         """End all nodes. Fires when no process is left."""
