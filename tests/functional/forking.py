@@ -47,7 +47,8 @@ def _server(pythonPath: str) -> tuple[str, subprocess.Popen[bytes]]:
             [sys.executable, "-P", str(PROGRAM), str(listening.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": pythonPath},
+            # A program is buffered unless its own arguments say otherwise.
+            env={**os.environ, "PYTHONPATH": pythonPath, "PYTHONUNBUFFERED": ""},
             pass_fds=[listening.fileno()],
         )
     atexit.register(process.communicate)

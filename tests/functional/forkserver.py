@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import json
 import os
 import runpy
@@ -20,7 +21,7 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 LIBRARIES = (
     "twisted.internet.default",
@@ -127,11 +128,16 @@ def watch(pid: int, report: int, woken: int, waking: int) -> None:
     os._exit(0)
 
 
+def unbuffered(stream: TextIO) -> TextIO:
+    """A stream to the same file, which keeps nothing back."""
+    file = os.fdopen(stream.fileno(), "wb", buffering=0, closefd=False)
+    return io.TextIOWrapper(file, stream.encoding, stream.errors, write_through=True)
+
+
 def run(option: str, program: str, *arguments: str) -> None:
     """Do what Python does with these arguments."""
     if option == "-u":
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+        sys.stdout, sys.stderr = unbuffered(sys.stdout), unbuffered(sys.stderr)
         run(program, *arguments)
         return
     sys.path.insert(0, "")
