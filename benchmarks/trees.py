@@ -4,7 +4,8 @@ What a change costs or saves: C{python -m benchmarks.trees TREE TREE...}.
 The daemons of several checkouts run at the same time and are loaded in turn, in short bursts, there
 and back. What is compared is the processor time of an event: its lowest value and its median, and
 the median of the rounds' ratios to the first checkout, which other load on the machine disturbs
-least. The same checkout given twice tells how far equal ones differ.
+least. The same checkout given twice tells how far equal ones differ; so given with C{--python}, it
+tells what another version of Python costs or saves.
 """
 
 from __future__ import annotations
@@ -39,12 +40,21 @@ def _options() -> Namespace:
     parser.add_argument(
         "--only", nargs="+", default=(), metavar="TEXT", help="cases whose names have one of these"
     )
+    parser.add_argument(
+        "--python", nargs="+", metavar="PATH", help="the Python of each checkout; default: this"
+    )
     parser.add_argument("--rounds", type=int, default=15, help="bursts of each")
     parser.add_argument("--seconds", type=float, default=0.3, help="how long each burst is")
     options = parser.parse_args()
     for tree in options.trees:
         if not (tree / "svcbroker").is_dir():
             parser.error(f"{tree} is not a checkout")
+    # Links are kept: that of a virtual environment is what finds its packages.
+    options.python = list(
+        map(os.path.abspath, options.python or [sys.executable] * len(options.trees))
+    )
+    if len(options.python) != len(options.trees):
+        parser.error("--python: as many as there are checkouts")
     return options
 
 
@@ -83,8 +93,9 @@ def main() -> None:
     os.sched_setaffinity(0, loadCores)
     with household(), tempfile.TemporaryDirectory() as home, ExitStack() as stack:
         brokers = []
-        for number, tree in enumerate(options.trees):
-            broker = startDaemon(Path(home) / str(number), serverCores, tree.resolve())
+        for number, (tree, python) in enumerate(zip(options.trees, options.python, strict=True)):
+            directory = Path(home) / str(number)
+            broker = startDaemon(directory, serverCores, tree.resolve(), python)
             stack.callback(broker.stop)
             brokers.append((broker, publishKnown(broker)))
         rows = []

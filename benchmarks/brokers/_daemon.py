@@ -17,15 +17,18 @@ from ._broker import TOPIC, Broker
 _LOCAL = "tcp:{}:interface=127.0.0.1"
 
 
-def startDaemon(directory: Path, cores: set[int], tree: Path = CHECKOUT) -> Broker:
+def startDaemon(
+    directory: Path, cores: set[int], tree: Path = CHECKOUT, python: str = sys.executable
+) -> Broker:
     """
     The daemon with default settings, a new chain and the topic open.
 
     @param tree: the checkout whose code it runs.
+    @param python: the Python that runs it, which has what it needs.
     @raise Broken: it does not serve.
     """
     http, mqtt, stomp = freePorts(3)
-    command = [sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"]
+    command = [python, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"]
     for option, port in (("--http", http), ("--mqtt", mqtt), ("--stomp", stomp)):
         command += [option, _LOCAL.format(port)]
     command += ["--data-dir", "data"]
