@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.reflect import namedAny
 from zope.interface import implementer
@@ -28,7 +27,7 @@ from ..net.bounds import Bound, Sizing
 from ..net.budgets import Budgets
 from ..net.findings import Finding
 from ..net.history import MeasureHistory
-from ..net.metrics import Metrics, Tracer, counter, gauge
+from ..net.metrics import Metric, Metrics, Tracer, counter, gauge
 from ..net.settings import NoSettings
 from ..version import VersionRecord
 from ._administration import AccountQueries, Administration

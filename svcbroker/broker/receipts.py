@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from prometheus_client.core import Metric
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
@@ -19,7 +18,7 @@ from ..interfaces import ILedger
 from ..model import Block, Event, EventId, filterMatches, topicPrefix
 from ..net.bounds import Bound, Sizing
 from ..net.deferreds import asDeferred
-from ..net.metrics import gauge
+from ..net.metrics import Metric, gauge
 from ..net.settings import NoSettings
 from ..net.turns import Lock
 from ..proofs import (

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from attrs import define, field, frozen
@@ -53,7 +53,9 @@ from ..model import EventId
 from ..net.bounds import Bound, Sizing, amountText
 from ..net.deferreds import asDeferred
 from ..net.settings import NoSettings
-from ..proofs.bundle import Bundle, ErasureNote
+
+if TYPE_CHECKING:
+    from ..proofs.bundle import ErasureNote
 
 MAX_EVENTS: Final = 50
 """The most events of a bundle for the page, which says so too."""
@@ -115,6 +117,9 @@ class BundleMaker:
         @raise ParameterInvalid: the proofs are larger than L{MAX_PROOFS}.
         @raise EventNotFound: there is no such event, or the principal may not read it.
         """
+        # Only for this: the daemon needs no bundles before.
+        from ..proofs.bundle import Bundle
+
         if self._isBusy:
             raise Overloaded("another bundle is being made")
         self._isBusy = True
@@ -131,6 +136,8 @@ class BundleMaker:
         self, principal: Principal, group: str, ids: Sequence[EventId]
     ) -> tuple[Mapping[str, bytes], Mapping[str, ErasureNote]]:
         """The proofs of events, and what is known of the erasure of some."""
+        from ..proofs.bundle import ErasureNote
+
         proofs: dict[str, bytes] = {}
         erasures: dict[str, ErasureNote] = {}
         size = 0

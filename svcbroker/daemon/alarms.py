@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 
 from ..broker.features import Feature, RunningFeature, Services
@@ -21,7 +20,7 @@ from ..net.alarms import Alarm, Condition, RecentCount
 from ..net.bounds import Bound, Sizing, amountText
 from ..net.deferreds import asDeferred
 from ..net.findings import DAY, Level, date, span
-from ..net.metrics import gauge
+from ..net.metrics import Metric, gauge
 from ..net.settings import NoSettings
 from .directory import measureDisk
 from .ports import PortPlan

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.protocol import ProcessProtocol
@@ -24,7 +23,7 @@ from ..broker import MetadataStore
 from ..broker.features import Feature, RunningFeature, Services, StoredData
 from ..net.alarms import Alarm, Condition
 from ..net.findings import DAY, Finding, Level, date, good, problem, span, warning
-from ..net.metrics import gauge
+from ..net.metrics import Metric, gauge
 from ..net.processes import IProcessReactor, ProcessEnd, ProcessLimits, Supervisor
 from ..net.settings import Period, Text, declareSetting, period
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from attrs import fields, frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.web.server import Request
@@ -37,7 +36,7 @@ from ..net.alarms import Alarm, Condition, RecentCount
 from ..net.budgets import Budgets
 from ..net.deferreds import asDeferred
 from ..net.findings import Level
-from ..net.metrics import CONTENT_TYPE, counter, gauge, histogram, only
+from ..net.metrics import CONTENT_TYPE, Metric, counter, gauge, histogram, only
 from ..net.settings import Endpoint, declareSetting
 from ..operations import Incidents
 from ..version import VersionRecord

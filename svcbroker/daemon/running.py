@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, FirstError, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -36,7 +35,7 @@ from ..model import (
 from ..net.alarms import Alarms
 from ..net.deferreds import asDeferred
 from ..net.history import MeasureHistory
-from ..net.metrics import Metrics, gauge
+from ..net.metrics import Metric, Metrics, gauge
 from ..net.settings import ConfigError, Setting, maskSecrets
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion

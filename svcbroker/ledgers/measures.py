@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
@@ -30,7 +29,7 @@ from ..net.bounds import CHECKED, Bound, cacheBound, within
 from ..net.budgets import ENTRY_BYTES
 from ..net.deferreds import asDeferred
 from ..net.descriptions import readDescription
-from ..net.metrics import counter, gauge, histogram
+from ..net.metrics import Metric, counter, gauge, histogram
 from ._description import findLedgerFactories
 from ._storedledger import PENDING
 

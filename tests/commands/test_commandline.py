@@ -331,6 +331,11 @@ class TableTests(CommandTestCase):
         """C{twistd svcbroker} imports neither click nor rich, nor a client."""
         self.importsNone("import svcbroker.tap", "click", "rich", "httpx", "svcbroker.commands")
 
+    def test_daemonImportsWebhooksAndMetricsWhenTheyAreUsed(self) -> None:
+        """At its start it has no HTTP client, no prometheus_client, and packs no bundles."""
+        absent = ("treq", "twisted.web.client", "prometheus_client", "svcbroker.proofs.bundle")
+        self.importsNone("import svcbroker.tap", *absent)
+
     def test_daemonInTheForegroundImportsNoClient(self) -> None:
         """C{svcbroker run} imports neither a client nor what C{doctor} looks at."""
         self.importsNone(LOADED.format(["run"]), "httpx", "rich", "svcbroker.commands.doctor")

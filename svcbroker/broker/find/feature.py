@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 
 from ...archive import INDEX_NAME
 from ...errors import BrokerError
@@ -17,7 +16,7 @@ from ...interfaces import ILedger
 from ...model import EXTENSION_PREFIX, checkExtensions
 from ...net.bounds import Bound, Sizing, within
 from ...net.deferreds import asDeferred
-from ...net.metrics import gauge
+from ...net.metrics import Metric, gauge
 from ...net.settings import Flag, List, Text, declareSetting
 from ..features import Feature, RunningFeature, Services
 from ..subscriptions import HistoryTurns

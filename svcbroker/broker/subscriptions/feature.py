@@ -9,7 +9,6 @@ from shlex import quote
 from typing import Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
 from ...model import InterfaceType
@@ -25,7 +24,7 @@ from ...net.bounds import (
 )
 from ...net.budgets import ENTRY_BYTES
 from ...net.findings import DAY, Finding, good, listed, span, warning
-from ...net.metrics import gauge, only
+from ...net.metrics import Metric, gauge, only
 from ...net.settings import WholeNumber, declareSetting
 from ..features import Feature, RunningFeature, Services, StoredData
 from ._backlog import MAX_NAMED, Backlog, Total, WaitingEvents

@@ -6,10 +6,9 @@ them (c2sp.org/tlog-witness), settings and metrics.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
@@ -20,8 +19,7 @@ from ...interfaces import IProvableLedger
 from ...net.alarms import Alarm, Condition
 from ...net.deferreds import asDeferred
 from ...net.findings import Finding, Level, span, warning
-from ...net.http import HttpClient, HttpError, makeClient, readBody
-from ...net.metrics import counter, gauge
+from ...net.metrics import Metric, counter, gauge
 from ...net.settings import ConfigError, Seconds, Text, anyText, declareSetting
 from ...proofs.tlog import MAX_NOTE_SIZE, Policy, checkName
 from .._proving import Proving
@@ -29,6 +27,9 @@ from ..features import Feature, RunningFeature, Services
 from ._cosigning import WitnessFailed, Witnessing, WitnessingRule, checkWitnesses
 from ._logservice import Transparency
 from ._transparencylog import LOG, CosignedCheckpoints, TransparencyLog, logGroup
+
+if TYPE_CHECKING:
+    from ...net.http import HttpClient
 
 TIMEOUT: Final = 30.0
 """The time that a witness may take for an answer, in seconds."""
@@ -51,6 +52,9 @@ class WitnessClient:
     @asDeferred
     async def addCheckpoint(self, url: str, body: bytes) -> tuple[int, bytes]:
         """See L{IWitnessClient<svcbroker.broker.transparency._cosigning.IWitnessClient>}."""
+        # Only for this: it imports treq, which brokers without witnesses do not need.
+        from ...net.http import HttpError, readBody
+
         try:
             answer = await self._client.request(
                 *("POST", f"{url.rstrip('/')}/add-checkpoint"),
@@ -70,6 +74,8 @@ class WitnessClient:
 
 def makeWitnessClient(reactor: Any) -> WitnessClient:
     """A client over the network."""
+    from ...net.http import makeClient
+
     # A checkpoint that a witness has already seen changes nothing.
     client = makeClient(
         reactor,

@@ -11,7 +11,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, succeed
 
 from ...access import Access
@@ -20,6 +19,7 @@ from ...broker.features import Feature, RunningFeature, Services, carrierMetrics
 from ...net.bounds import CHECKED, CONNECTIONS, INPUT, LOGINS, NAMES, Bound, Sizing, within
 from ...net.budgets import ENTRY_BYTES
 from ...net.findings import Finding, warning
+from ...net.metrics import Metric
 from ...net.settings import Endpoint, Flag, List, Text, declareSetting
 from ...net.turns import EndOfTurn
 from ...operations import WEEVENT, WEEVENT_INTERFACE, Incidents, Interface

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import msgspec
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
@@ -55,6 +54,7 @@ from ...net.bounds import (
 )
 from ...net.budgets import Stranger, TimedWork, eventsIn
 from ...net.deferreds import asDeferred
+from ...net.metrics import Metric
 from ...net.settings import Endpoint, Flag, declareSetting
 from ...net.transports import ClosingAtStop, OpenConnections, endSending, isDirect
 from ...net.turns import EndOfTurn, ReadsInTurn

@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 
 from ...archive import TREES_NAME
 from ...broker import DEFAULT_GROUP, Calls
@@ -20,7 +19,7 @@ from ...interfaces import IProvableLedger
 from ...model import filterMatches
 from ...net.bounds import Bound, Sizing, within
 from ...net.deferreds import asDeferred
-from ...net.metrics import counter, gauge
+from ...net.metrics import Metric, counter, gauge
 from ...net.settings import ConfigError, Text, anyText, declareSetting, topicName
 
 if TYPE_CHECKING:

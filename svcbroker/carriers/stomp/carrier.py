@@ -14,7 +14,6 @@ from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
 from attrs import evolve, frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.interfaces import (
     IAddress,
@@ -47,6 +46,7 @@ from ...net.bounds import (
 )
 from ...net.budgets import FEW, LARGE, SMALL, Stranger, TimedWork, eventsIn
 from ...net.deferreds import asDeferred
+from ...net.metrics import Metric
 from ...net.settings import Endpoint, declareSetting
 from ...net.transports import ClosingAtStop, OpenConnections, endSending, hasEnded
 from ...net.turns import LazyTimer, ReadsInTurn

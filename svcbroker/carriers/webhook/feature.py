@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
-from prometheus_client.core import Metric
 from twisted.internet.defer import Deferred
 
 from ...broker import IWebhooks
@@ -28,8 +27,7 @@ from ...net.alarms import Alarm, Condition, RecentCount
 from ...net.bounds import Bound, Sizing, amountText
 from ...net.endpoints import AddressPolicy, parseAllowed
 from ...net.findings import Finding, Level, good, listed, span, warning
-from ...net.http import CertificatePolicy, HttpClient, makeClient
-from ...net.metrics import counter, gauge, only
+from ...net.metrics import Metric, counter, gauge, only
 from ...net.pem import ClientIdentity
 from ...net.settings import Choice, List, Seconds, Text, anyText, declareSetting, readSecrets
 from ...net.turns import Slots
@@ -37,6 +35,9 @@ from .delivery import KIND, MAX_BATCH, DeliveryContext, decodeRecord, webhookGro
 from .posting import MAX_ANSWER, MAX_REQUESTS, Poster, WebhookSettings
 from .signing import KEYS, NO_SECRETS, Secrets, WebhookKeys, WebhookSigner, keysGroup, parseSecrets
 from .webhookservice import Webhooks
+
+if TYPE_CHECKING:
+    from ...net.http import HttpClient
 
 _WEBHOOKS: Final = "webhooks"
 _BOTH: Final = "both"
@@ -249,6 +250,9 @@ def makeWebhooks(settings: WebhookSettings, services: Services) -> Webhooks:
     """Webhooks over the network. Not started."""
 
     def makeHttpClient(certificate: ClientIdentity | None) -> HttpClient:
+        # Only for this: it imports treq, which brokers without webhooks do not need.
+        from ...net.http import CertificatePolicy, makeClient
+
         return makeClient(
             services.reactor,
             maxBody=MAX_ANSWER,

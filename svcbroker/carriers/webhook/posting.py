@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv6Address
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 from attrs import field, frozen
@@ -22,7 +22,6 @@ from ...interfaces import Batch
 from ...model import Event, EventFormat, InterfaceType
 from ...net.deferreds import asDeferred
 from ...net.endpoints import AddressPolicy, isHostName, normaliseHost, parseAddress
-from ...net.http import HttpClient, HttpError, Problem, discardBody, headerOf, readBody
 from ...net.metrics import Tracer
 from ...net.pem import ClientIdentity
 from ...operations import (
@@ -34,6 +33,9 @@ from ...operations import (
     traceOf,
 )
 from .signing import SecretMissing, SigningKey, WebhookSigner
+
+if TYPE_CHECKING:
+    from ...net.http import HttpClient
 
 _MOST_DOUBLINGS: Final = 30
 
@@ -444,6 +446,9 @@ class Poster:
         payload: Payload,
         trace: Mapping[str, str],
     ) -> None:
+        # Only for this: it imports treq, which brokers without webhooks do not need.
+        from ...net.http import HttpError, Problem, discardBody, headerOf, readBody
+
         isCall = receiver.form.isCall
         isAcknowledged = False
         try:
