@@ -176,26 +176,33 @@ class _Polling:
         @return: whether there is time for more.
         """
         selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
-        long, since = self._long, self._begun
-        for place, (number, event) in enumerate(ready, 1):
+        seconds, long, since = self._reactor.seconds, self._long, self._begun
+        until = since + READING
+        for number, event in ready:
             selectable = selectables.get(number)
             # Otherwise it was closed by what was called before.
             if selectable is None:
                 continue
-            if number in long and self._isTooLong(since):
+            if long and number in long and self._isTooLong(since):
                 self._passed.add(number)
                 continue
             try:
                 handle(selectable, number, event)
             except Exception:
                 _log.failure("A connection failed")
-            now = self._reactor.seconds()
-            (long.add if now - since > LONG else long.discard)(number)
+            now = seconds()
+            if now - since > LONG:
+                long.add(number)
+            elif long:
+                long.discard(number)
+            if not since <= now < until:
+                if not self._hasTime(now):
+                    handled = ready[: ready.index((number, event)) + 1]
+                    self._served.update(each for each, _ in handled if each not in self._passed)
+                    self._isBehind = True
+                    return False
+                until = self._begun + READING
             since = now
-            if not self._hasTime(now):
-                self._served.update(each for each, _ in ready[:place] if each not in self._passed)
-                self._isBehind = True
-                return False
         if self._passed:
             self._served.update(each for each, _ in ready if each not in self._passed)
         return True
