@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from enum import Enum
+from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
 from itertools import takewhile
@@ -37,9 +37,10 @@ ONE_LEVEL = "+"
 ALL_BELOW = "#"
 
 
-class TopicRule(Enum):
+class TopicRule(StrEnum):
     """
-    The names that topics of a chain may have. The chain's genesis says which rule it has.
+    The names that topics of a chain may have. The chain's genesis says which rule it has. A text,
+    whose hash takes no call: each event that is read asks for it.
     """
 
     PUBLISHED = "published"
