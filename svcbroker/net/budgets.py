@@ -253,7 +253,6 @@ class WorkBudget:
     @ivar isUrgent: whether its time counts as that of publishes, and not as that of reads.
     @ivar events: how many events it publishes.
     @ivar since: since when it is.
-    @ivar sinceTurn: since which turn.
     @ivar isServing: whether it is the turn of what has waited.
     @ivar readsAt: until when no read begins while a ledger has events.
     @ivar due: the L{TimedWork} that is to come.
@@ -291,7 +290,6 @@ class WorkBudget:
         self.isUrgent = False
         self.events = 1
         self.since = 0.0
-        self.sinceTurn = 0
         self.isServing = False
         self.readsAt = float("-inf")
         self.due = DueWork(clock)
@@ -396,7 +394,7 @@ class WorkBudget:
         lane, self.current = self.current, None
         # Where nothing has ended it, it has ended with its turn. The reactor may have been idle
         # since.
-        if lane is None or self.clock.turns != self.sinceTurn:
+        if lane is None or self.clock.turns != lane.lastTurn:
             return
         # A clock that was set back gives no time back.
         spent = now - self.since
@@ -544,7 +542,7 @@ class WorkBudget:
         self.charge(now)
         self.current, self.since, self.events = waiter.lane, now, waiter.events
         self.isUrgent = self._isUrgent(kind, waiter.events, now)
-        self.sinceTurn = waiter.lane.lastTurn = self.clock.turns
+        waiter.lane.lastTurn = self.clock.turns
         try:
             waiter.call()
         except Exception:
@@ -609,8 +607,8 @@ class Lane:
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
         budget.current, budget.since, budget.events = self, now, events
-        budget.isUrgent = isWrite and (events <= FEW or budget.mayCountAsPublish(events, now))
-        budget.sinceTurn = self.lastTurn = turns
+        budget.isUrgent = isWrite and (isFree or budget.mayCountAsPublish(events, now))
+        self.lastTurn = turns
         return True
 
     def end(self) -> None:
@@ -622,16 +620,19 @@ class Lane:
             return
         # As C{charge} does, for which there is no call.
         budget.current = None
-        if budget.clock.turns == budget.sinceTurn:
+        if budget.clock.turns == self.lastTurn:
             spent = budget.seconds() - budget.since
             if spent > 0:
-                self.used += spent
+                self.used = used = self.used + spent
                 self.isLong = spent > QUANTUM
-                if self.used > budget.most:
-                    budget.most = self.used
-                budget.used[budget.isUrgent] += spent
-                if budget.events > FEW and budget.isUrgent:
-                    budget.usedByMany += spent
+                if used > budget.most:
+                    budget.most = used
+                if budget.isUrgent:
+                    budget.used[1] += spent
+                    if budget.events > FEW:
+                        budget.usedByMany += spent
+                else:
+                    budget.used[0] += spent
                 if budget.clock is budget:
                     budget.schedule()
 

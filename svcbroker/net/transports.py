@@ -86,8 +86,8 @@ def sendNow(transport: Any, data: bytes) -> bool:
     @return: whether the transport may have kept some of them.
     """
     # Twisted keeps what is unsent in these two.
-    isClear = not transport.dataBuffer and not transport._tempDataBuffer
-    if isClear and transport.connected and not transport.disconnecting:
+    isFull = transport.dataBuffer or transport._tempDataBuffer
+    if not isFull and transport.connected and not transport.disconnecting:
         try:
             sent: int = transport.socket.send(data)
         except OSError:
