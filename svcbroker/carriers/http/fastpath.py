@@ -18,7 +18,6 @@ from twisted.web.http import NO_CONTENT, OK
 from ...access import Principal
 from ...broker import Calls
 from ...errors import Overloaded, QuotaExceeded
-from ...net.budgets import eventsIn
 from ...net.deferreds import withoutTraceback
 from ...net.transports import isDirect
 from ...net.turns import NEVER, EndOfTurn, LazyTimer
@@ -343,7 +342,8 @@ class FastChannel(BrokerChannel):
                 self._giveUp(self._abandonBody(arriving) + data)
                 return
             start = received
-        while start < len(data) and self._isFree():
+        # Neither the client nor a call is waited for.
+        while start < len(data) and self._answering is None and not (self.paused or self._arriving):
             head = self._last
             # A client often sends the same head with each request.
             if head is None or not data.startswith(head.text, start):
@@ -351,25 +351,22 @@ class FastChannel(BrokerChannel):
                 if found == PARTIAL:
                     break
                 head = found
+                if head is not None and len(head.text) <= MAX_REMEMBERED:
+                    self._last = head
             if head is None or not self._isAcceptable(head.fields):
                 if self._principal is None and not self.mayReadStranger():
                     break
                 self._giveUp(data[start:])
                 return
-            events = eventsIn(head.fields.length)
-            if not self.lane.begin(head.endpoint.isWrite, events):
-                self.readInLaterTurn(head.endpoint.isWrite, head.fields.length, events)
+            fields, isWrite = head.fields, head.endpoint.isWrite
+            if not self.lane.begin(isWrite, fields.events):
+                self.readInLaterTurn(isWrite, fields.length, fields.events)
                 break
-            if len(head.text) <= MAX_REMEMBERED:
-                self._last = head
             begin = start + len(head.text)
-            end = begin + head.fields.length
+            end = begin + fields.length
             body = data[begin:end]
             if end > len(data):
-                incomplete = IncompleteBody(self.site.bodies, self.owner, self.bodyTimedOut)
-                self._arriving = _Arriving(head, incomplete, head.fields.length)
-                if self._receiveBody(self._arriving, body) is None:
-                    self._giveUp(self._abandonBody(self._arriving) + body)
+                if not self._beginBody(head, body):
                     return
                 end = len(data)
             else:
@@ -379,10 +376,11 @@ class FastChannel(BrokerChannel):
                 self._flush()
         self._isServing = False
         self.lane.end()
-        self._unread = data[start:]
+        self._unread = left = data[start:]
         if self._answering is None:
             self.resetTimeout()
-            if not self.countUnread(len(self._unread)) and not self.paused:
+            isCounted = left or self._unreadCount is not None
+            if isCounted and not self.countUnread(len(left)) and not self.paused:
                 self._unread = b""
                 self.refuseHead()
         elif self._unread:
@@ -429,17 +427,25 @@ class FastChannel(BrokerChannel):
                 return None
         return principal
 
-    def _isFree(self) -> bool:
-        """Whether the next request may be read: neither client nor call is waited for."""
-        return self._answering is None and not self.paused and self._arriving is None
-
     def _mayReceive(self, arriving: _Arriving, data: bytes) -> bool:
         """Whether this turn has time for what is complete with these bytes."""
-        isWrite, length = arriving.head.endpoint.isWrite, arriving.head.fields.length
-        events = eventsIn(length)
-        if len(data) < arriving.missing or self.lane.begin(isWrite, events):
+        fields, isWrite = arriving.head.fields, arriving.head.endpoint.isWrite
+        if len(data) < arriving.missing or self.lane.begin(isWrite, fields.events):
             return True
-        self.readInLaterTurn(isWrite, length, events)
+        self.readInLaterTurn(isWrite, fields.length, fields.events)
+        return False
+
+    def _beginBody(self, head: RequestHead, piece: bytes) -> bool:
+        """
+        Receive the body of a request, of which only a piece is there.
+
+        @return: C{False} where there is no room for it. It is passed on to twisted.web.
+        """
+        incomplete = IncompleteBody(self.site.bodies, self.owner, self.bodyTimedOut)
+        self._arriving = arriving = _Arriving(head, incomplete, head.fields.length)
+        if self._receiveBody(arriving, piece) is not None:
+            return True
+        self._giveUp(self._abandonBody(arriving) + piece)
         return False
 
     def _receiveBody(self, arriving: _Arriving, data: bytes) -> int | None:
@@ -502,6 +508,10 @@ class FastChannel(BrokerChannel):
         """Answer a request when its call has an outcome."""
         # Before the callbacks, which may be called at once.
         self._answering = made
+        if made.called and not made.paused and not isinstance(made.result, Failure):
+            # Hot path: callbacks would take as long as half of the call.
+            self.succeeded(made.result, head, principal)
+            return
         request = (head, principal)
         made.addCallbacks(self.succeeded, self.failed, callbackArgs=request, errbackArgs=request)
 
@@ -587,7 +597,7 @@ class FastChannel(BrokerChannel):
     def _flush(self) -> None:
         if self._unsent:
             answers, self._unsent, self._unsentSize = self._unsent, [], 0
-            self.unsent.send(answers[0] if len(answers) == 1 else b"".join(answers))
+            self.unsent.send(b"".join(answers))
 
     # Requests for twisted.web
 

@@ -19,7 +19,7 @@ from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
 from ...errors import ParameterInvalid, QueryTooLong
-from ...net.budgets import ENTRY_BYTES, ByteCount
+from ...net.budgets import ENTRY_BYTES, ByteCount, eventsIn
 from .logins import COOKIE, HttpSettings, isHost
 from .routes import (
     CONTENT_TYPE,
@@ -77,6 +77,7 @@ class Fields:
     @ivar fetchSite: how the browser's page relates to the server.
     @ivar authorization: the credentials, if there are some.
     @ivar headers: those that become parameters, if there are some.
+    @ivar events: the number of events that the body is taken to publish.
     """
 
     length: int
@@ -86,6 +87,11 @@ class Fields:
     fetchSite: bytes | None = None
     authorization: bytes | None = field(default=None, repr=False)
     headers: PublishHeaders | None = None
+    events: int = field(init=False)
+
+    @events.default
+    def _events(self) -> int:
+        return eventsIn(self.length)
 
 
 @define(eq=False)

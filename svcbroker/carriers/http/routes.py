@@ -100,9 +100,8 @@ def publishHeadersOf(request: Request) -> PublishHeaders | None:
     return publishHeaders(*(None if values is None else b", ".join(values) for values in found))
 
 
-def encode(value: Any) -> bytes:
-    """Encode a record as JSON text."""
-    return _encoder.encode(value)
+encode: Final[Callable[[Any], bytes]] = _encoder.encode
+"""Encodes a record as JSON text."""
 
 
 def encodeError(error: BrokerError) -> bytes:
