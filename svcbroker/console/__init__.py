@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -212,7 +213,7 @@ _ACCEPTS_GZIP: Final = re.compile(rb"(?:^|,)\s*gzip\s*(?:,|$|;\s*q=(?:0\.0*[1-9]
 @frozen
 class File:
     """
-    One file, which is compressed once.
+    One file, which is compressed once, at the first request.
 
     @ivar type: its content type.
     """
@@ -220,14 +221,13 @@ class File:
     type: str
     body: bytes = field(repr=False)
     _tag: str = field(init=False)
-    _zipped: bytes = field(init=False, repr=False)
 
     @_tag.default
     def _makeTag(self) -> str:
         return sha256(self.body).hexdigest()[:32]
 
-    @_zipped.default
-    def _zip(self) -> bytes:
+    @cached_property
+    def _zipped(self) -> bytes:
         return gzip.compress(self.body, mtime=0)
 
     def respond(self, request: Request) -> bytes:
