@@ -1045,12 +1045,11 @@ class Unsent:
 
     def send(self, data: bytes) -> None:
         """Write bytes to the transport, which are lost once the connection is. Hot path."""
-        transport = self._transport
         if self._isDirect:
-            if transport is None or not sendNow(transport, data):
+            if not sendNow(self._transport, data):
                 return
-        elif transport is not None:
-            transport.write(data)
+        elif self._transport is not None:
+            self._transport.write(data)
         self.written()
 
     def written(self) -> None:
@@ -1080,6 +1079,7 @@ class Unsent:
         """The connection is closed, or the call is answered. Nothing is kept."""
         self._budget.unblock(self)
         self._transport = self._pause = self._resume = None
+        self._isDirect = False
         self._held = 0
         self._set(0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias
 
 from attrs import frozen
@@ -521,8 +522,8 @@ class JSONRPC:
     ) -> Sequence[_Answer]:
         """Make calls of many requests, for which L{isBatched} holds."""
         answers: list[_Answer] = []
-        for method, group in groupby(calls, self._batchMethod):
-            assert method is not None
+        for name, group in groupby(calls, attrgetter("method")):
+            method = self._byText[bytes(name)]
             answers += await (await self._performBatch(principal, method, list(group), None))
         return answers
 
