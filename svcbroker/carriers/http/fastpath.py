@@ -488,7 +488,9 @@ class FastChannel(BrokerChannel):
         try:
             if self._output.used >= self._output.own:
                 self.unsent.check(isSmall=endpoint.isWrite)
-            argument = endpoint.read(head.query, fields.contentType, body, fields.headers)
+            argument = endpoint.parse(head.query, fields.contentType, body)
+            if fields.headers is not None:
+                argument = endpoint.addHeaders(argument, fields.headers)
             if (
                 endpoint.callMany is not None
                 and self._fastPath.batches is not None

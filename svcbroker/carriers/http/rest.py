@@ -50,6 +50,7 @@ from .routes import (
     connectionOf,
     encodeError,
     explain,
+    ignoreHeaders,
     principalOf,
     publishHeadersOf,
     respond,
@@ -201,7 +202,7 @@ def restEndpoints(
     # Calls with these are made alone: no group waits for another, nor for an event that one awaits.
     alone = {_AFTER} if len(calls.broker.groups) == 1 else {_AFTER, b"groupId"}
     for operation in interface.operations:
-        addHeaders = addAfter if operation.hasAfter else None
+        addHeaders = addAfter if operation.hasAfter else ignoreHeaders
         if operation.name == "publish":
             addHeaders = _addHeaders
         call, callMany = bindText(operation, calls), bindTextBatch(operation, calls)

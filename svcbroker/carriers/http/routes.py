@@ -220,6 +220,11 @@ def connectionOf(request: Any) -> Connection:
     return channel
 
 
+def ignoreHeaders(argument: Any, headers: PublishHeaders) -> Any:
+    """The argument of a call to which no header field belongs."""
+    return argument
+
+
 @frozen(kw_only=True, eq=False)
 class HttpEndpoint:
     """
@@ -230,8 +235,8 @@ class HttpEndpoint:
     @ivar parse: makes the call's argument of query string, content type and body, of which a GET
         has neither. May raise a L{BrokerError}.
     @ivar call: makes the call for a principal, by a connection. May raise or fail.
-    @ivar addHeaders: adds header fields to the call's argument; may raise a L{BrokerError}. C{None}
-        where none belongs to the call.
+    @ivar addHeaders: adds header fields to the call's argument, as far as they belong to the call;
+        may raise a L{BrokerError}. Called where there are some.
     @ivar callMany: makes calls of a principal together; its Deferred fires with all outcomes as
         that of L{make} does. C{None} where each call is made alone.
     @ivar isOneOfMany: whether C{callMany} may make a call with this argument. One that names one of
@@ -249,7 +254,7 @@ class HttpEndpoint:
     encode: Callable[[Any], Answer]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
-    addHeaders: Callable[[Any, PublishHeaders], Any] | None = None
+    addHeaders: Callable[[Any, PublishHeaders], Any] = ignoreHeaders
     callMany: ManyCall | None = None
     isOneOfMany: Callable[[Any], bool] = lambda argument: True
     isWrite: bool = field(init=False)
@@ -257,22 +262,6 @@ class HttpEndpoint:
     @isWrite.default
     def _isWrite(self) -> bool:
         return self.callMany is not None
-
-    def read(
-        self, query: bytes, contentType: bytes | None, body: bytes, headers: PublishHeaders | None
-    ) -> Any:
-        """
-        Parse a request. Hot path.
-
-        @param query: the query string, as it was sent.
-        @param headers: those that become parameters; C{None} where there are none.
-        @return: the call's argument.
-        @raise BrokerError: the request is wrong.
-        """
-        argument = self.parse(query, contentType, body)
-        if headers is not None and self.addHeaders is not None:
-            argument = self.addHeaders(argument, headers)
-        return argument
 
     def make(self, principal: Principal, argument: Any, connection: Connection) -> Deferred[Any]:
         """
@@ -297,9 +286,16 @@ class HttpEndpoint:
         connection: Connection,
         headers: PublishHeaders | None = None,
     ) -> Deferred[Any]:
-        """Parse a request as L{read} does, and make the call as L{make} does."""
+        """
+        Parse a request, and make the call as L{make} does.
+
+        @param query: the query string, as it was sent.
+        @param headers: those that become parameters; C{None} where there are none.
+        """
         try:
-            argument = self.read(query, contentType, body, headers)
+            argument = self.parse(query, contentType, body)
+            if headers is not None:
+                argument = self.addHeaders(argument, headers)
         except Exception as error:
             return refused(error)
         return self.make(principal, argument, connection)
