@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import Deferred, DeferredList, gatherResults
 from twisted.internet.utils import getProcessOutputAndValue
 
 from svcbroker.proofs import verifyProof
@@ -64,12 +64,16 @@ class ReplicationTests(ArchiveTestCase):
 
     async def contents(self, daemon: Daemon, answered: dict[str, str]) -> set[str]:
         """Which of some events a daemon has."""
-        found = set()
-        for eventId in answered:
-            event = await daemon.call("/rest/getEvent", eventId=eventId)
-            if event.get("eventId") == eventId:
-                found.add(eventId)
-        return found
+        # At once: a copy waits for some seconds for each that is later than all it has.
+        calls = [
+            Deferred.fromCoroutine(daemon.call("/rest/getEvent", eventId=each)) for each in answered
+        ]
+        events = await gatherResults(calls, consumeErrors=True)
+        return {
+            each
+            for each, event in zip(answered, events, strict=True)
+            if event.get("eventId") == each
+        }
 
     async def test_standbyTakesOverAfterKill(self) -> None:
         """
