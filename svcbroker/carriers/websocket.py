@@ -351,7 +351,7 @@ class WebSocketWire:
 def _release(connection: Connection) -> None:
     """Read no more of a connection. wsproto's reader of frames would be a cycle with it."""
     connection.receive_data(None)
-    # Closed alone it still has its variables in Python 3.13.
+    # A generator that is only closed keeps its variables in Python 3.13.
     connection._proto._parse_more = iter(())  # type: ignore[assignment]
 
 
