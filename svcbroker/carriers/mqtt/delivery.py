@@ -367,8 +367,14 @@ class DeliverySession(Protocol):
     def usesAny(self, packetIds: Iterable[int]) -> bool:
         """Whether any of these packet identifiers is."""
 
-    def takeUnacknowledged(self, key: Key) -> int:
-        """Remove and return the packet identifier of an earlier sending; 0 where there was none."""
+    def takeUnacknowledged(self, key: Key, qos: int) -> int:
+        """
+        Remove and return the packet identifier of an earlier sending; 0 where there was none that
+        serves for this QoS.
+        """
+
+    def abandon(self, packetId: int) -> None:
+        """Give up a delivery with QoS 2 that was begun: send PUBREL."""
 
     def takeReleased(self, key: Key) -> bool:
         """Whether the client has released a message on an earlier connection."""
@@ -740,18 +746,18 @@ class Delivery:
             if isFromLog:
                 key = source.keyOf(message.event)
                 if not self._session.takeReleased(key):
-                    self._session.takeUnacknowledged(key)
+                    self._session.takeUnacknowledged(key, 0)
                 self._done(source, (message.event,))
             return
         qos = min(message.qos, options.qos)
         packetId = 0
-        if qos and isFromLog:
+        if isFromLog and self._session.isRedelivering:
             key = source.keyOf(message.event)
             if self._session.takeReleased(key):
                 self._done(source, (message.event,))
                 return
             # [MQTT-4.4.0-1] [MQTT5-4.4.0-1]
-            packetId = self._session.takeUnacknowledged(key)
+            packetId = self._session.takeUnacknowledged(key, qos)
         isRepeated = packetId != 0
         extra = self._extra(message, isRepeated)
         if extra is None:
@@ -762,6 +768,8 @@ class Delivery:
             packetId = self._window.newId()
         if not self._sendFrame(message, options, packetId, flags, isRepeated, extra):
             # Too large for the client: as if it had been delivered [MQTT5-3.1.2-28].
+            if isRepeated and qos == 2:
+                self._session.abandon(packetId)
             if isFromLog:
                 self._done(source, (message.event,))
             return
@@ -854,7 +862,7 @@ class Delivery:
         flight = self._window.get(packetId)
         if flight is None or flight.sent.qos != 2:
             if packetId in self._session.released or self._version != MQTT_5:
-                self._send(encodeSuccess(PUBREL, packetId))
+                self.release(packetId)
             else:
                 unknown = Pubrel(packetId, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
                 self._send(encode(unknown, self._version))
@@ -867,6 +875,10 @@ class Delivery:
             return
         # [MQTT-4.3.3-1] [MQTT5-4.3.3-4] [MQTT5-4.3.3-6]
         self._session.release(packetId)
+        self.release(packetId)
+
+    def release(self, packetId: int) -> None:
+        """Send PUBREL."""
         self._send(encodeSuccess(PUBREL, packetId))
 
     def pubcomp(self, packet: Pubcomp) -> None:
@@ -951,18 +963,24 @@ class Delivery:
         has ended [MQTT-4.4.0-1] [MQTT5-4.4.0-1].
         """
         for packetId in self._session.released:
-            self._send(encodeSuccess(PUBREL, packetId))
+            self.release(packetId)
         for packetId, flight in self._session.takeOrphans().items():
-            sent = flight.sent
-            if not self.mayRead(sent.message.event):
-                continue
-            options = msgspec.structs.replace(sent.options, version=self._version)
-            message = messageOf(
-                sent.message.event, hasProperties=self._version == MQTT_5, form=options.form
-            )
-            if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
-                again = msgspec.structs.replace(sent, options=options)
-                self._window.add(packetId, flight.source, again)
+            if not self._repeat(packetId, flight) and flight.sent.qos == 2:
+                self._session.abandon(packetId)
+
+    def _repeat(self, packetId: int, flight: InFlight) -> bool:
+        """Send a message again; C{False} where the client may not read it, or it is too large."""
+        sent = flight.sent
+        event = sent.message.event
+        if not self.mayRead(event):
+            return False
+        options = msgspec.structs.replace(sent.options, version=self._version)
+        message = messageOf(event, hasProperties=self._version == MQTT_5, form=options.form)
+        if not self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
+            return False
+        again = msgspec.structs.replace(sent, options=options)
+        self._window.add(packetId, flight.source, again)
+        return True
 
     def keysOf(self, packetIds: range) -> dict[int, Key]:
         """The keys of the unacknowledged messages with these packet identifiers."""

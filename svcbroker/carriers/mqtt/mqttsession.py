@@ -404,7 +404,7 @@ class Session:
         del self._sources[source]
         subscriptionId = source.subscriptionId
         for key in [key for key in self._unacknowledged if key[0] == subscriptionId]:
-            del self._reserved[self._unacknowledged.pop(key)]
+            self.takeUnacknowledged(key, 0)
         self._settled = {key for key in self._settled if key[0] != subscriptionId}
         self._completed = {key for key in self._completed if key[0] != subscriptionId}
         reader = self.readers.pop(subscriptionId, None)
@@ -429,11 +429,32 @@ class Session:
         """Whether messages from the log may have been sent before."""
         return bool(self._unacknowledged) or bool(self._settled)
 
-    def takeUnacknowledged(self, key: Key) -> int:
-        """Remove and return the packet identifier of an earlier sending; 0 where there was none."""
+    def takeUnacknowledged(self, key: Key, qos: int) -> int:
+        """
+        Remove and return the packet identifier of an earlier sending.
+
+        @param qos: with which the message is sent again; 0 where it is not, or need not be
+            acknowledged.
+        @return: 0 where there was none, or where it must not be used again.
+        """
         packetId = self._unacknowledged.pop(key, 0)
         self._reserved.pop(packetId, None)
-        return packetId
+        if packetId in self._sent and qos != 2:
+            self.abandon(packetId)
+            return 0
+        return packetId if qos else 0
+
+    def abandon(self, packetId: int) -> None:
+        """
+        Give up a delivery with QoS 2 that was begun: send PUBREL. The client may have received the
+        message, and until PUBREL it takes each other one with this packet identifier for a
+        repetition.
+        """
+        self._sent.pop(packetId, None)
+        self.released[packetId] = None
+        self.hasChanged = True
+        if self.delivery is not None:
+            self.delivery.release(packetId)
 
     def takeReleased(self, key: Key) -> bool:
         """
@@ -451,7 +472,10 @@ class Session:
     def forgetAcknowledged(
         self, subscriptionId: str, isAcknowledged: Callable[[Position], bool]
     ) -> None:
-        """Forget messages that a subscription of the log will not hand over."""
+        """
+        Forget messages that a subscription of the log will not hand over. After a crash that may be
+        such as the client has answered with PUBREC: a position can be on disk before that is.
+        """
 
         def isDone(key: Key) -> bool:
             return key[0] == subscriptionId and isAcknowledged(Position(key[1], key[2]))
@@ -462,9 +486,7 @@ class Session:
             self._completed -= done
             self.hasChanged = True
         for key in [key for key in self._unacknowledged if isDone(key)]:
-            packetId = self.takeUnacknowledged(key)
-            if self._sent.pop(packetId, None) is not None:
-                self.hasChanged = True
+            self.takeUnacknowledged(key, 0)
 
     def forgetDeliveries(self, subscriptionIds: Container[str]) -> None:
         """
@@ -475,9 +497,8 @@ class Session:
         def isKept(key: Key | None) -> bool:
             return key is None or key[0] not in subscriptionIds
 
-        self._unacknowledged = {k: each for k, each in self._unacknowledged.items() if isKept(k)}
-        self._reserved = {each: key for each, key in self._reserved.items() if isKept(key)}
-        self._sent = {each: key for each, key in self._sent.items() if isKept(key)}
+        for key in [key for key in self._unacknowledged if not isKept(key)]:
+            self.takeUnacknowledged(key, 0)
         self.released = {each: key if isKept(key) else None for each, key in self.released.items()}
         self._completed = set(filter(isKept, self._completed))
         self._settle()
@@ -673,11 +694,20 @@ class Session:
         self.released = kept.released
         self._completed = set(kept.completed)
         self._sent = kept.sent
-        for packetId, key in kept.sent.items():
-            self._unacknowledged[key] = packetId
-            self._reserved[packetId] = key
+        for packetId, key in tuple(kept.sent.items()):
+            if key[0] in known:
+                self._unacknowledged[key] = packetId
+                self._reserved[packetId] = key
+            else:
+                self.abandon(packetId)
         self._settle()
 
     def _settle(self) -> None:
-        released = {key for key in self.released.values() if key is not None}
-        self._settled = released | self._completed
+        """Expect from the log again what the client has released or completed."""
+        if self.released or self._completed:
+            known = {each.subscriptionId for each in self._sources}
+            self._completed = {key for key in self._completed if key[0] in known}
+            released = {key for key in self.released.values() if key and key[0] in known}
+            self._settled = released | self._completed
+        else:
+            self._settled = _NO_KEYS

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -25,6 +26,8 @@ from svcbroker.carriers.mqtt.packets import (
     Publish,
     Pubrec,
     Pubrel,
+    Subscribe,
+    TopicSubscription,
 )
 from svcbroker.errors import LedgerUnavailable, Overloaded, TopicNotFound, TransactionTimeout
 from svcbroker.interfaces import submit
@@ -39,6 +42,7 @@ VERSIONS = (MQTT_311, MQTT_5)
 MESSAGES = ((7, b"first"), (7, b"another with the same packet id"), (8, b"last"))
 CONTENTS = [content for _, content in MESSAGES]
 EXPIRY = 10_000
+SEEDS = 400
 
 
 class SlowFile(MetadataFile):
@@ -226,6 +230,128 @@ class CrashTests(SynchronousTestCase):
                 while self.publish(MQTT_5, [first, second], areLost=areLost):
                     self.assertEqual(self.contents(), CONTENTS, (areLost, first, second))
                     second += 1
+
+
+class SteadySubscriber:
+    """
+    A client that keeps its half of the session, and receives with QoS 2.
+
+    @ivar contents: of the messages that are no repetitions.
+    """
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.contents: list[bytes] = []
+        self._hasSession = False
+        self._unreleased: set[int] = set()
+
+    def connect(self, server: Server) -> None:
+        """Connect to a broker."""
+        self.client = server.client(self.version)
+        properties = NO_PROPERTIES
+        if self.version == MQTT_5:
+            properties = Properties(sessionExpiryInterval=EXPIRY)
+        self.write(Connect("steady", False, version=self.version, properties=properties))
+
+    def write(self, packet: Any) -> None:
+        """Send a packet, without time passing."""
+        self.client.protocol.dataReceived(encode(packet, self.version))
+
+    def read(self) -> bool:
+        """Answer the next packet that has arrived; whether there was one."""
+        self.client.look()
+        if not self.client.packets:
+            return False
+        packet: Any = self.client.packets.pop(0)
+        if isinstance(packet, Connack):
+            assert (packet.reason, packet.sessionPresent) == (0, self._hasSession), packet
+            if not self._hasSession:
+                self.write(Subscribe(1, (TopicSubscription("t", 2),)))
+            self._hasSession = True
+        elif isinstance(packet, Publish):
+            if packet.packetId not in self._unreleased:
+                self._unreleased.add(packet.packetId)
+                self.contents.append(packet.payload)
+            self.write(Pubrec(packet.packetId))
+        elif isinstance(packet, Pubrel):
+            self._unreleased.discard(packet.packetId)
+            self.write(Pubcomp(packet.packetId))
+        return True
+
+
+class DeliveryTests(SynchronousTestCase):
+    """
+    A broker that crashes once and again, with a client that subscribes to it. What happens next is
+    drawn at random: a call of the reactor, a packet to the client, the end of a write to the disk,
+    or time that passes. Others want the disk too.
+    """
+
+    def begin(self, version: int, seed: int) -> None:
+        """Start a broker, and have the client subscribe."""
+        self.random = Random(seed)
+        self.published: list[bytes] = []
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        self.chain = memoryLedger(self.clock)
+        submit(self.chain, OpenTopic(topic="t"))
+        self.file = SlowFile()
+        self.subscriber = SteadySubscriber(version)
+        self.start()
+        self.finish()
+
+    def start(self) -> None:
+        """Start a broker, and have the client connect."""
+        self.server = Server(None, self.file, {"1": self.chain}, self.clock)
+        self.subscriber.connect(self.server)
+
+    def step(self) -> None:
+        """What happens next."""
+        if self.random.random() < 0.1:
+            self.server.store.put("other", "name", self.random.randbytes(8))
+            self.server.store.flush()
+        chance = self.random.random()
+        if chance < 0.2:
+            self.clock.advance(0.025)
+        elif chance < 0.5:
+            self.subscriber.read()
+        elif chance < 0.6 and self.file.writing is not None:
+            self.file.finish()
+        else:
+            self.server.turn()
+
+    def publish(self) -> None:
+        """Publish an event."""
+        self.published.append(b"%d" % len(self.published))
+        request = PublishEvent(topic="t", content=self.published[-1])
+        submit(self.chain, request)
+
+    def finish(self) -> None:
+        """Let everything happen."""
+        for _ in range(50):
+            self.clock.advance(0.025)
+            while self.server.turn() or self.subscriber.read():
+                pass
+            if self.file.writing is not None:
+                self.file.finish()
+
+    def test_nothingIsLostOrRepeated(self) -> None:
+        for seed in range(SEEDS):
+            self.begin(VERSIONS[seed % 2], seed)
+            for _ in range(3):
+                for _ in range(self.random.randrange(80)):
+                    if self.random.random() < 0.1:
+                        self.publish()
+                    self.step()
+                if self.random.random() < 0.3:
+                    self.subscriber.client.lose()
+                    self.subscriber.connect(self.server)
+                else:
+                    self.server.crash()
+                    self.file = self.file.crash(isWritten=self.random.random() < 0.5)
+                    self.start()
+            self.publish()
+            self.finish()
+            self.assertEqual(self.subscriber.contents, self.published, seed)
 
 
 class KeyTests(SynchronousTestCase):

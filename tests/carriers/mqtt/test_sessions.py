@@ -18,13 +18,14 @@ from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
     Puback,
     Publish,
+    Pubrel,
     Suback,
     Subscribe,
     TopicSubscription,
     Will,
 )
 from svcbroker.interfaces import submit
-from svcbroker.model import PublishEvent
+from svcbroker.model import Edge, PublishEvent
 from svcbroker.net.budgets import WRITES_A_TURN
 
 from .support import Client, Server
@@ -202,6 +203,28 @@ class ResumeTests(SynchronousTestCase):
         (message,) = lasting(server).takeMessages()
         self.assertEqual((message.payload, message.dup), (b"x", True))
         server.event("t", b"y")
+
+    def test_qos2ThatIsNotSentAgainIsReleased(self) -> None:
+        """
+        Else the client would take the next message with its packet identifier for a repetition.
+        """
+        small = Properties(sessionExpiryInterval=1000, maximumPacketSize=60)
+        for isReset, properties in ((True, Properties(sessionExpiryInterval=1000)), (False, small)):
+            with self.subTest(isReset=isReset):
+                server = Server()
+                client = lasting(server)
+                client.subscribe("t", 2)
+                server.event("t", b"x" * 60)
+                message = client.takeOne(Publish)
+                client.lose()
+                if isReset:
+                    server.carrier.sessions.resetDurable("1", "client", Edge.LAST, None)
+                    server.pump()
+                    server = server.restarted()
+                client = server.connected(cleanStart=False, properties=properties)
+                self.assertEqual(client.takeOne(Pubrel).packetId, message.packetId)
+                server.event("t", b"y")
+                self.assertNotEqual(client.takeOne(Publish).packetId, message.packetId)
 
     def test_sessionSurvivesRestart(self) -> None:
         """A session survives the end of the broker, with all that it is owed."""
