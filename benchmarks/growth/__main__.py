@@ -23,7 +23,7 @@ from ..children import CHECKOUT, Ended, Missing, household, separateCores
 from ..machine import machine
 from ..report import Section, writeReport
 from . import _connections, _contents, _topics
-from ._chain import measureChain, measureExisting
+from ._chain import CONTENT, measureChain, measureExisting
 from ._connections import measureConnections
 from ._contents import measureContents
 from ._kept import KINDS, measureKept
@@ -40,10 +40,11 @@ Curve = Callable[[Path, set[int], Namespace], Found]
 
 def _chain(home: Path, cores: set[int], options: Namespace) -> Found:
     if options.chain is not None:
-        lengths = [measureExisting(home, cores, options.chain, options.seconds)]
-        return chainSection(lengths, ()), lengths
-    lengths, samples = measureChain(home, cores, options.events, options.seconds)
-    return chainSection(lengths, samples), [*lengths, *samples]
+        data = options.chain
+        lengths = [measureExisting(home, cores, data, options.seconds, options.content)]
+        return chainSection(lengths, (), options.content), lengths
+    lengths, samples = measureChain(home, cores, options.events, options.seconds, options.content)
+    return chainSection(lengths, samples, options.content), [*lengths, *samples]
 
 
 def _ofTopics(home: Path, cores: set[int], options: Namespace) -> Found:
@@ -83,6 +84,9 @@ def _options() -> Namespace:
     )
     parser.add_argument("--full", action="store_true", help="10 million events, a million topics")
     parser.add_argument("--events", type=int, help=f"the longest chain; default {EVENTS}")
+    parser.add_argument(
+        "--content", type=int, default=CONTENT, help="bytes of what that chain's events say"
+    )
     parser.add_argument("--topics", type=int, help=f"the most topics; default {TOPICS}")
     parser.add_argument(
         "--only", nargs="+", choices=CURVES, default=list(CURVES), help="which curves"

@@ -34,7 +34,7 @@ from ._daemon import Daemon, Run
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 TOPICS = tuple(f"bench/{number}" for number in range(100))
 CONTENT = 300
-"""The size of what is published, in bytes."""
+"""The size of what is published where nothing else is wanted, in bytes."""
 SAMPLES = 40
 """How often memory is looked at while one process makes the chain longer."""
 
@@ -85,7 +85,7 @@ def sizesUpTo(events: int) -> Sequence[int]:
 
 
 def measureChain(
-    home: Path, cores: set[int], events: int, seconds: float
+    home: Path, cores: set[int], events: int, seconds: float, content: int
 ) -> tuple[Sequence[Length], Sequence[Sample]]:
     """
     Make a chain longer and longer, and look at it now and then.
@@ -94,6 +94,7 @@ def measureChain(
     @param cores: the processors that the daemon may use.
     @param events: how long it is to become.
     @param seconds: how long each thing is asked.
+    @param content: the size of each event's content, in bytes.
     @return: what was seen at each length, and the memory of the process that made the last, and
         longest, piece of the chain.
     @raise Broken: an answer was wrong, or events are missing.
@@ -104,14 +105,16 @@ def measureChain(
         daemon.start()
         openTopics(daemon, TOPICS)
         for size in sizesUpTo(events):
-            samples = list(_build(daemon, size))
+            samples = list(_build(daemon, size, content))
             daemon.kill()
-            lengths.append(_look(daemon, seconds))
+            lengths.append(_look(daemon, seconds, content))
         daemon.stop()
     return lengths, samples
 
 
-def measureExisting(home: Path, cores: set[int], data: Path, seconds: float) -> Length:
+def measureExisting(
+    home: Path, cores: set[int], data: Path, seconds: float, content: int
+) -> Length:
     """
     Look at a chain that is there. What is published meanwhile stays in it.
 
@@ -121,16 +124,16 @@ def measureExisting(home: Path, cores: set[int], data: Path, seconds: float) -> 
     with Daemon(home, cores, data=data) as daemon:
         daemon.start()
         daemon.kill()
-        found = _look(daemon, seconds)
+        found = _look(daemon, seconds, content)
         daemon.stop()
     return found
 
 
-def _build(daemon: Daemon, size: int) -> Iterator[Sample]:
+def _build(daemon: Daemon, size: int, content: int) -> Iterator[Sample]:
     """Publish until the chain is so long."""
     there, done = daemon.events(), 0
     missing = max(0, size - there)
-    load = publishMany(TOPICS, CONTENT, _BUILDING_BATCH)
+    load = publishMany(TOPICS, content, _BUILDING_BATCH)
     while done < missing:
         batches = max(1, min(missing - done, -(-missing // SAMPLES)) // _BUILDING_BATCH)
         done += drive(daemon.port, load, _BUILDERS, 3600, batches).events
@@ -139,7 +142,7 @@ def _build(daemon: Daemon, size: int) -> Iterator[Sample]:
         raise Broken(f"{done} events were acknowledged, and {daemon.events() - there} are there")
 
 
-def _look(daemon: Daemon, seconds: float) -> Length:
+def _look(daemon: Daemon, seconds: float, content: int) -> Length:
     """Look at a chain whose daemon has crashed. It runs when this returns."""
     crashed = daemon.start()
     starts = []
@@ -152,7 +155,7 @@ def _look(daemon: Daemon, seconds: float) -> Length:
     disk = daemon.diskBytes() / events
     random = Random(_SEED)
     reads = {
-        "getEvent": getEvents(daemon.chain, random, CONTENT),
+        "getEvent": getEvents(daemon.chain, random, content),
         "state": states(TOPICS, random),
         "list": topicLists(len(TOPICS), random),
         "blockList": blockLists(blocks, random),
@@ -166,7 +169,7 @@ def _look(daemon: Daemon, seconds: float) -> Length:
     }
     shutil.rmtree(copy)
     # Last, since it makes the chain longer.
-    one, many = publishOne(TOPICS[:1], CONTENT), publishMany(TOPICS, CONTENT)
+    one, many = publishOne(TOPICS[:1], content), publishMany(TOPICS, content)
     speeds["publish"] = measure(daemon, one, _PUBLISHERS, seconds)
     speeds["publish, batches of 100"] = measure(daemon, many, _BUILDERS, seconds)
     return Length(

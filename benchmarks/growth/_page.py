@@ -21,11 +21,12 @@ _MIB = 2**20
 _CPU = "µs of the daemon's processor time"
 
 
-def chainSection(lengths: Sequence[Length], samples: Sequence[Sample]) -> Section:
+def chainSection(lengths: Sequence[Length], samples: Sequence[Sample], content: int) -> Section:
     """
     What a chain's length changes.
 
     @param lengths: one or more, by rising length.
+    @param content: the size of each event's content, in bytes.
     """
     first, last = lengths[0], lengths[-1]
     slower = ", ".join(
@@ -78,9 +79,9 @@ def chainSection(lengths: Sequence[Length], samples: Sequence[Sample]) -> Sectio
         f"Processor time on {amount(last.events)} events against {amount(first.events)}: "
         f"{slower}. "
         "Each thing is asked for by 8 clients: events, topics and pages anywhere in the chain; "
-        "publishes of 300 bytes one by one by 32 clients, in batches by 4. A start is measured "
-        "from the start of the process, Python and its imports included, to the first answer that "
-        "the broker is ready; on "
+        f"publishes of {content} bytes one by one by 32 clients, in batches by 4. A start is "
+        "measured from the start of the process, Python and its imports included, to the first "
+        "answer that the broker is ready; on "
         f"{amount(first.events)} events it takes {first.start.seconds:.2f} s, which is what Python "
         f"takes, and on {amount(last.events)} events {last.start.seconds:.2f} s.\n\n"
         + _lengthTable(lengths)

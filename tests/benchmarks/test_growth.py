@@ -179,7 +179,7 @@ class PageTests(SynchronousTestCase):
             "GROWTH",
             "How it grows",
             [
-                chainSection(lengths, samples),
+                chainSection(lengths, samples, 300),
                 topicsSection(topics),
                 contentsSection(contents),
                 connectionsSection(connections),
