@@ -505,6 +505,11 @@ class PagesTests(ConsoleTestCase):
         """The log is read page by page, from an id on, in each format; new events are followed."""
         await self.open()
         browser = self.browser
+        await self.publish("orders/basel", 0)
+        await browser.evaluate("location.hash = '#topic?name=orders%2Fbasel'")
+        await browser.waitForText("No events.")
+        await self.daemon.call("/rest/publish", topic="orders/basel", content="number one")
+        await browser.waitForText("number one")
         await self.publish("orders/zurich", 60)
         await browser.evaluate("location.hash = '#topic?name=orders%2Fzurich'")
         await browser.waitForText('"number":59')

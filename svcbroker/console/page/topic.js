@@ -32,7 +32,7 @@ function startOf(kind, value) {
 }
 
 /** The events of the log, page after page. */
-function History({ topic, groupId, format, isAlone }) {
+function History({ topic, groupId, format, isAlone, hasEvents }) {
   const [kind, setKind] = useState("newest");
   const [state, setState] = useState({ events: [], next: null, atEnd: false, error: null });
   const start = useRef({});
@@ -60,6 +60,11 @@ function History({ topic, groupId, format, isAlone }) {
     begin({ reverse: true });
     return () => abortion.current.abort();
   }, [topic, groupId]);
+  const isEmpty = !state.error && state.next !== null && !state.events.length;
+  // The first event may come when the list was read already.
+  useEffect(() => {
+    if (hasEvents && isEmpty) begin(start.current);
+  }, [hasEvents, isEmpty]);
   const submit = (event) => {
     event.preventDefault();
     begin(startOf(kind, event.target.elements.value?.value));
@@ -80,7 +85,7 @@ function History({ topic, groupId, format, isAlone }) {
       <button class="main">${t("topic.readButton")}</button>
     </form>
     <${ErrorText} error=${state.error} />
-    ${!state.error && !state.events.length && state.next !== null && html`<p class="quiet">${t("topic.noEvents")}</p>`}
+    ${isEmpty && html`<p class="quiet">${t("topic.noEvents")}</p>`}
     <${EventList} events=${state.events} groupId=${groupId} format=${format} isAlone=${isAlone} label=${t("topic.events")} />
     ${state.next !== null && !state.atEnd && html`<button type="button" onClick=${more}>${t("topic.more")}</button>`}
   <//>`;
@@ -323,5 +328,6 @@ export default function Topic({ group, parameters, user }) {
       count=${state.data.sequenceNumber} />`}
     <p><a href=${linkTo("search", { topic })}>${t("search.here")}</a></p>
     <${Live} key=${`live ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />
-    <${History} key=${`events ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone} />`;
+    <${History} key=${`events ${topic}`} topic=${topic} groupId=${groupId} format=${format} isAlone=${isAlone}
+      hasEvents=${state.data?.sequenceNumber > 0} />`;
 }
