@@ -239,9 +239,12 @@ class SteadySubscriber:
     @ivar contents: of the messages that are no repetitions.
     """
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, name: str, topicFilter: str, window: int) -> None:
         self.version = version
         self.contents: list[bytes] = []
+        self._name = name
+        self._topicFilter = topicFilter
+        self._window = window
         self._hasSession = False
         self._unreleased: set[int] = set()
 
@@ -250,8 +253,8 @@ class SteadySubscriber:
         self.client = server.client(self.version)
         properties = NO_PROPERTIES
         if self.version == MQTT_5:
-            properties = Properties(sessionExpiryInterval=EXPIRY)
-        self.write(Connect("steady", False, version=self.version, properties=properties))
+            properties = Properties(sessionExpiryInterval=EXPIRY, receiveMaximum=self._window)
+        self.write(Connect(self._name, False, version=self.version, properties=properties))
 
     def write(self, packet: Any) -> None:
         """Send a packet, without time passing."""
@@ -266,7 +269,7 @@ class SteadySubscriber:
         if isinstance(packet, Connack):
             assert (packet.reason, packet.sessionPresent) == (0, self._hasSession), packet
             if not self._hasSession:
-                self.write(Subscribe(1, (TopicSubscription("t", 2),)))
+                self.write(Subscribe(1, (TopicSubscription(self._topicFilter, 2),)))
             self._hasSession = True
         elif isinstance(packet, Publish):
             if packet.packetId not in self._unreleased:
@@ -281,13 +284,13 @@ class SteadySubscriber:
 
 class DeliveryTests(SynchronousTestCase):
     """
-    A broker that crashes once and again, with a client that subscribes to it. What happens next is
-    drawn at random: a call of the reactor, a packet to the client, the end of a write to the disk,
+    A broker that crashes once and again, with clients that subscribe to it. What happens next is
+    drawn at random: a call of the reactor, a packet to a client, the end of a write to the disk,
     or time that passes. Others want the disk too.
     """
 
-    def begin(self, version: int, seed: int) -> None:
-        """Start a broker, and have the client subscribe."""
+    def begin(self, seed: int, *filters: str) -> None:
+        """Start a broker, and have a client subscribe to each filter."""
         self.random = Random(seed)
         self.published: list[bytes] = []
         self.clock = Clock()
@@ -295,63 +298,91 @@ class DeliveryTests(SynchronousTestCase):
         self.chain = memoryLedger(self.clock)
         submit(self.chain, OpenTopic(topic="t"))
         self.file = SlowFile()
-        self.subscriber = SteadySubscriber(version)
+        self.subscribers = [
+            SteadySubscriber(VERSIONS[seed % 2], str(number), each, self.random.choice((1, 3, 99)))
+            for number, each in enumerate(filters)
+        ]
         self.start()
         self.finish()
 
     def start(self) -> None:
-        """Start a broker, and have the client connect."""
+        """Start a broker, and have the clients connect."""
         self.server = Server(None, self.file, {"1": self.chain}, self.clock)
-        self.subscriber.connect(self.server)
+        for each in self.subscribers:
+            each.connect(self.server)
 
-    def step(self) -> None:
-        """What happens next."""
-        if self.random.random() < 0.1:
-            self.server.store.put("other", "name", self.random.randbytes(8))
-            self.server.store.flush()
-        chance = self.random.random()
-        if chance < 0.2:
-            self.clock.advance(0.025)
-        elif chance < 0.5:
-            self.subscriber.read()
-        elif chance < 0.6 and self.file.writing is not None:
-            self.file.finish()
-        else:
-            self.server.turn()
+    def crash(self) -> None:
+        """Crash, and start again."""
+        self.server.crash()
+        self.file = self.file.crash(isWritten=self.random.random() < 0.5)
+        self.start()
+
+    def lose(self) -> None:
+        """Some clients lose their connections, and connect again."""
+        lost = self.random.sample(self.subscribers, self.random.randint(1, len(self.subscribers)))
+        for each in lost:
+            each.client.lose()
+            self.go(20)
+        for each in lost:
+            each.connect(self.server)
+            self.go(20)
+
+    def go(self, most: int) -> None:
+        """Up to so many steps."""
+        for _ in range(self.random.randrange(most)):
+            if self.random.random() < 0.1:
+                self.publish()
+            if self.random.random() < 0.1:
+                self.server.store.put("other", "name", self.random.randbytes(8))
+                self.server.store.flush()
+            chance = self.random.random()
+            if chance < 0.2:
+                self.clock.advance(0.025)
+            elif chance < 0.5:
+                self.random.choice(self.subscribers).read()
+            elif chance < 0.6 and self.file.writing is not None:
+                self.file.finish()
+            else:
+                self.server.turn()
 
     def publish(self) -> None:
         """Publish an event."""
         self.published.append(b"%d" % len(self.published))
-        request = PublishEvent(topic="t", content=self.published[-1])
-        submit(self.chain, request)
+        submit(self.chain, PublishEvent(topic="t", content=self.published[-1]))
 
     def finish(self) -> None:
         """Let everything happen."""
-        for _ in range(50):
+        isIdle = 0
+        while isIdle < 10:
+            isIdle += 1
             self.clock.advance(0.025)
-            while self.server.turn() or self.subscriber.read():
-                pass
+            while self.server.turn() or any(each.read() for each in self.subscribers):
+                isIdle = 0
             if self.file.writing is not None:
                 self.file.finish()
+                isIdle = 0
 
-    def test_nothingIsLostOrRepeated(self) -> None:
+    def test_crashesLoseAndRepeatNothing(self) -> None:
+        """Nor do lost connections."""
         for seed in range(SEEDS):
-            self.begin(VERSIONS[seed % 2], seed)
+            self.begin(seed, "t")
             for _ in range(3):
-                for _ in range(self.random.randrange(80)):
-                    if self.random.random() < 0.1:
-                        self.publish()
-                    self.step()
-                if self.random.random() < 0.3:
-                    self.subscriber.client.lose()
-                    self.subscriber.connect(self.server)
-                else:
-                    self.server.crash()
-                    self.file = self.file.crash(isWritten=self.random.random() < 0.5)
-                    self.start()
+                self.go(80)
+                self.random.choice((self.crash, self.crash, self.lose))()
             self.publish()
             self.finish()
-            self.assertEqual(self.subscriber.contents, self.published, seed)
+            self.assertEqual(self.subscribers[0].contents, self.published, seed)
+
+    def test_shareGivesEachToOneMember(self) -> None:
+        """Whatever connections are lost."""
+        for seed in range(SEEDS // 4):
+            self.begin(seed, "$share/g/t", "$share/g/t")
+            for _ in range(3):
+                self.go(80)
+                self.lose()
+            self.finish()
+            received = [content for each in self.subscribers for content in each.contents]
+            self.assertEqual(sorted(received, key=int), self.published, seed)
 
 
 class KeyTests(SynchronousTestCase):
