@@ -279,6 +279,8 @@ class RecentCount:
         counts = self._counts
         while len(counts) > 1 and counts[1][0] <= now - self._period:
             del counts[0]
-        if now - counts[-1][0] >= LOOK_EVERY / 2:
-            counts.append((now, count))
+        # The latest is always there: after it the clock may jump, as where the machine sleeps.
+        if len(counts) > 1 and now - counts[-2][0] < LOOK_EVERY / 2:
+            del counts[-1]
+        counts.append((now, count))
         return count - counts[0][1]

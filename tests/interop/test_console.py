@@ -118,9 +118,12 @@ class VendoredTests(SynchronousTestCase):
 class ConsoleTestCase(DaemonTestCase):
     """
     A daemon and a browser.
+
+    @cvar script: what the page runs before its own.
     """
 
     timeout = 3 * TIMEOUT
+    script = ""
 
     async def open(
         self, *arguments: str, page: str = "", ledger: str = "memory", http: str = LOCAL
@@ -130,6 +133,8 @@ class ConsoleTestCase(DaemonTestCase):
         self.browser = Chromium()
         await self.browser.start()
         self.addCleanup(self.browser.stop)
+        if self.script:
+            await self.browser.command("Page.addScriptToEvaluateOnNewDocument", source=self.script)
         await self.browser.open(f"{self.daemon.base}/console{page}")
 
     async def publish(self, topic: str, count: int) -> None:
