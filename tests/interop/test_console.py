@@ -555,7 +555,7 @@ class PagesTests(ConsoleTestCase):
         await browser.waitForText("000000  c3 a9")
         await browser.evaluate(f"({choose})('[name=kind]', 'id')")
         await browser.tabTo("Event id or height")
-        await browser.type("60")
+        await browser.type("62")
         await browser.press("Enter")
         await browser.waitFor(f"{count} === 12")
 
