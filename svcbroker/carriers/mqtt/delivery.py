@@ -742,14 +742,9 @@ class Delivery:
 
     def _sendOne(self, source: Source, message: MqttMessage, flags: int, isFromLog: bool) -> None:
         options = source.optionsFor(message)
-        if options is None or not self.mayRead(message.event):
-            if isFromLog:
-                key = source.keyOf(message.event)
-                if not self._session.takeReleased(key):
-                    self._session.takeUnacknowledged(key, 0)
-                self._done(source, (message.event,))
-            return
-        qos = min(message.qos, options.qos)
+        if not self.mayRead(message.event):
+            options = None
+        qos = 0 if options is None else min(message.qos, options.qos)
         packetId = 0
         if isFromLog and self._session.isRedelivering:
             key = source.keyOf(message.event)
@@ -758,6 +753,10 @@ class Delivery:
                 return
             # [MQTT-4.4.0-1] [MQTT5-4.4.0-1]
             packetId = self._session.takeUnacknowledged(key, qos)
+        if options is None:
+            if isFromLog:
+                self._done(source, (message.event,))
+            return
         isRepeated = packetId != 0
         extra = self._extra(message, isRepeated)
         if extra is None:

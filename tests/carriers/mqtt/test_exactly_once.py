@@ -76,18 +76,46 @@ class SlowFile(MetadataFile):
         return following
 
 
-class SteadyClient:
+class SteadySession:
     """
-    A client that keeps its half of the session, publishes L{MESSAGES} one after the other, and
-    sends again what was not answered.
+    A client that keeps its half of the session.
 
     @ivar hasSession: whether it has connected.
     """
 
     hasSession = False
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, name: str = "steady", window: int | None = None) -> None:
         self.version = version
+        self._name = name
+        self._window = window
+
+    def connect(self, server: Server) -> None:
+        """Connect to a broker."""
+        self.client = server.client(self.version)
+        properties = NO_PROPERTIES
+        if self.version == MQTT_5:
+            properties = Properties(sessionExpiryInterval=EXPIRY, receiveMaximum=self._window)
+        self.write(Connect(self._name, False, version=self.version, properties=properties))
+
+    def write(self, packet: Any) -> None:
+        """Send a packet, without time passing."""
+        self.client.protocol.dataReceived(encode(packet, self.version))
+
+    def connected(self, packet: Connack) -> bool:
+        """Handle a CONNACK; whether it is the first."""
+        assert (packet.reason, packet.sessionPresent) == (0, self.hasSession), packet
+        isFirst, self.hasSession = not self.hasSession, True
+        return isFirst
+
+
+class SteadyClient(SteadySession):
+    """
+    A client that publishes L{MESSAGES} one after the other, and sends again what was not answered.
+    """
+
+    def __init__(self, version: int) -> None:
+        super().__init__(version)
         self.waiting = list(MESSAGES)
         self.sent: Publish | None = None
         self.released: int | None = None
@@ -96,18 +124,6 @@ class SteadyClient:
     def isDone(self) -> bool:
         """Whether all are complete."""
         return not self.waiting and self.sent is None and self.released is None
-
-    def connect(self, server: Server) -> None:
-        """Connect to a broker, and go on as soon as it has answered."""
-        self.client = server.client(self.version)
-        properties = NO_PROPERTIES
-        if self.version == MQTT_5:
-            properties = Properties(sessionExpiryInterval=EXPIRY)
-        self.write(Connect("steady", False, version=self.version, properties=properties))
-
-    def write(self, packet: Any) -> None:
-        """Send a packet, without time passing."""
-        self.client.protocol.dataReceived(encode(packet, self.version))
 
     def read(self) -> None:
         """Answer what has arrived."""
@@ -119,8 +135,7 @@ class SteadyClient:
     def received(self, packet: Any) -> None:
         """Answer a packet."""
         if isinstance(packet, Connack):
-            assert (packet.reason, packet.sessionPresent) == (0, self.hasSession), packet
-            self.hasSession = True
+            self.connected(packet)
             if self.sent is not None:
                 self.write(self.sent)
             if self.released is not None:
@@ -232,33 +247,18 @@ class CrashTests(SynchronousTestCase):
                     second += 1
 
 
-class SteadySubscriber:
+class SteadySubscriber(SteadySession):
     """
-    A client that keeps its half of the session, and receives with QoS 2.
+    A client that receives with QoS 2.
 
     @ivar contents: of the messages that are no repetitions.
     """
 
     def __init__(self, version: int, name: str, topicFilter: str, window: int) -> None:
-        self.version = version
+        super().__init__(version, name, window)
         self.contents: list[bytes] = []
-        self._name = name
         self._topicFilter = topicFilter
-        self._window = window
-        self._hasSession = False
         self._unreleased: set[int] = set()
-
-    def connect(self, server: Server) -> None:
-        """Connect to a broker."""
-        self.client = server.client(self.version)
-        properties = NO_PROPERTIES
-        if self.version == MQTT_5:
-            properties = Properties(sessionExpiryInterval=EXPIRY, receiveMaximum=self._window)
-        self.write(Connect(self._name, False, version=self.version, properties=properties))
-
-    def write(self, packet: Any) -> None:
-        """Send a packet, without time passing."""
-        self.client.protocol.dataReceived(encode(packet, self.version))
 
     def read(self) -> bool:
         """Answer the next packet that has arrived; whether there was one."""
@@ -267,10 +267,8 @@ class SteadySubscriber:
             return False
         packet: Any = self.client.packets.pop(0)
         if isinstance(packet, Connack):
-            assert (packet.reason, packet.sessionPresent) == (0, self._hasSession), packet
-            if not self._hasSession:
+            if self.connected(packet):
                 self.write(Subscribe(1, (TopicSubscription(self._topicFilter, 2),)))
-            self._hasSession = True
         elif isinstance(packet, Publish):
             if packet.packetId not in self._unreleased:
                 self._unreleased.add(packet.packetId)
