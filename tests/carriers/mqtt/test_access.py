@@ -24,6 +24,7 @@ from svcbroker.carriers.mqtt.packets import (
     Puback,
     Publish,
     Pubrec,
+    Pubrel,
     Will,
 )
 from svcbroker.carriers.mqtt.retained import UNCONFIRMED_FOR
@@ -494,6 +495,29 @@ class SubscribeTests(AccessTestCase):
         self.successResultOf(self.server.access.reload())
         again = self.client("bob", cleanStart=False, expiry=100)
         self.assertEqual(again.payloads(), [])
+
+    def test_packetIdsOfWhatIsGrantedNoMoreAreNotUsedAgain(self) -> None:
+        """
+        Before PUBREL, the client would take the next message for a repetition. It comes where the
+        subscription has ended; otherwise the message may be granted again.
+        """
+        for isEnded in (False, True):
+            self.accounts.identities["bob"] = account("bob", "* 1 #")
+            client = self.client("bob", expiry=100)
+            client.subscribe("a", 2)
+            self.server.event("a", b"x")
+            sent = client.takeOne(Publish)
+            if isEnded:
+                client.unsubscribe("a")
+            client.lose()
+            self.accounts.identities["bob"] = account("bob", "subscribe 1 c")
+            self.successResultOf(self.server.access.reload())
+            again = self.client("bob", cleanStart=False, expiry=100)
+            self.assertEqual(again.take(), [Pubrel(sent.packetId)] if isEnded else [])
+            again.subscribe("c", 2)
+            self.server.event("c", b"y")
+            self.assertNotEqual(again.takeOne(Publish).packetId, sent.packetId)
+            again.disconnect(properties=Properties(sessionExpiryInterval=0))
 
     def test_sessionsResumeWithoutWhatIsGrantedNoMore(self) -> None:
         self.accounts.identities["two"] = account("two", "subscribe 1 a", "subscribe 1 b")

@@ -226,6 +226,20 @@ class ResumeTests(SynchronousTestCase):
                 server.event("t", b"y")
                 self.assertNotEqual(client.takeOne(Publish).packetId, message.packetId)
 
+    def test_qos2ThatIsSentAgainWithLessIsReleased(self) -> None:
+        server = Server()
+        client = lasting(server)
+        client.subscribe("t", 2)
+        server.event("t", b"x")
+        first = client.takeOne(Publish)
+        client.subscribe("t", 1)
+        client.lose()
+        client = lasting(server)
+        [released, again] = client.take()
+        self.assertEqual(released.packetId, first.packetId)
+        self.assertEqual((again.payload, again.qos), (b"x", 1))
+        self.assertNotEqual(again.packetId, first.packetId)
+
     def test_sessionSurvivesRestart(self) -> None:
         """A session survives the end of the broker, with all that it is owed."""
         for version in VERSIONS:
