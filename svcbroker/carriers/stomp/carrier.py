@@ -418,11 +418,11 @@ class StompProtocol(Protocol):
                 if events is not None and not self._isClosed:
                     count = events(effect)
                     # A few publishes belong to the unit that has read them.
-                    isLong = count > FEW or type(effect) is not PublishEvents
-                    if isLong and not self._lane.begin(isWrite=True, events=count):
+                    isLong, isWrite = count > FEW or type(effect) is not PublishEvents, count > 0
+                    if isLong and not self._lane.begin(isWrite, count):
                         self._isLate = True
                         self._keepLate(effect)
-                        self._lane.wait(self._performLate, isWrite=True, events=count)
+                        self._lane.wait(self._performLate, isWrite, events=count)
                         break
                 del self._todo[0]
                 if not self._isClosed:
@@ -682,10 +682,10 @@ _LONG: Final[dict[type[Any], Callable[[Any], int]]] = {
     Proceed: lambda effect: LARGE + 1,
     PublishEvents: lambda effect: len(effect.publications),
     PublishAll: lambda effect: len(effect.publications),
-    OpenSubscription: lambda effect: 1,
-    EndSubscription: lambda effect: 1,
+    OpenSubscription: lambda effect: 0,
+    EndSubscription: lambda effect: 0,
 }
-"""The effects that take time, and how many events each publishes."""
+"""The effects that take time, and how many events each publishes; 0 where it publishes none."""
 
 _PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
     Write: StompProtocol._write,

@@ -409,6 +409,20 @@ class FloodTests(SynchronousTestCase):
         self.assertTrue(client.transport.isRead)
         self.assertEqual(client.protocol._session._parser.buffered, 0)
 
+    def test_subscriptionsWaitWithReads(self) -> None:
+        """They publish nothing, and do not take the time of publishes."""
+        server = Server()
+        client = server.connect()
+        work = server.fixture.broker.budgets.work
+        work.submitted(1)
+        work.lane().begin(isWrite=False)
+        work.used[0] = READS_AT_ONCE
+        client.sendBytes(frame("SUBSCRIBE", {"id": "1", "destination": "t", "receipt": "r"}))
+        self.assertEqual(client.frames(), [])
+        work.settled(1)
+        server.fixture.clock.advance(1)
+        self.assertEqual([each.command for each in client.frames()], ["RECEIPT"])
+
 
 class TransactionTests(SynchronousTestCase):
     """BEGIN, COMMIT, ABORT."""
