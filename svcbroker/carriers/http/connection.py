@@ -590,7 +590,8 @@ class BrokerChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         if not self._isRefused:
-            if data and not self.paused and not self.lane.begin(isWrite=False):
+            hasWork = bool(data or self._buffer) and not self.paused
+            if hasWork and not self.lane.begin(isWrite=False):
                 self.readInLaterTurn()
             super().dataReceived(data)
             self.lane.end()

@@ -181,6 +181,18 @@ class TurnTests(SynchronousTestCase):
         self.connection.channel.resumeProducing()
         self.assertTrue(self.connection.answers())
 
+    def test_requestsBehindAnswersThatWereReadWaitForATurn(self) -> None:
+        """A client that reads its answers at last has no more time than others."""
+        self.connection.send(UNKNOWN * 300)
+        self.connection.answers()
+        self.connection.channel.pauseProducing()
+        self.turn()
+        self.client.connect().send(EXIST * COUNT)
+        self.connection.channel.resumeProducing()
+        self.assertEqual(self.connection.answers(), [])
+        self.turn()
+        self.assertTrue(self.connection.answers())
+
     def test_mixedRequestsAreAnsweredInOrder(self) -> None:
         self.connection.send((EXIST * 100 + UNKNOWN * 100) * 4)
         statuses = [each.status for each in self.answersOfTurns(self.connection, 2 * MOST)]
