@@ -30,6 +30,10 @@ _PRIVATE: Final = ("_selectables", "_poller", "_doReadOrWrite")
 
 _log = Logger()
 
+WRITABLE: Final = 4
+"""The event of a connection that can be written alone: C{select.EPOLLOUT}, which not all systems
+have."""
+
 EVENTS_AT_ONCE: Final = 64
 """The number of connections that are read from and written to between two looks at the time."""
 
@@ -126,14 +130,11 @@ class _Polling:
         self._begun = seconds()
         self._workedBefore = self._worked() if len(ready) > FEW_EVENTS else float("-inf")
         self._passed.clear()
-        isRound = False
-        if self._served:
-            # Those that there was no time for come first.
-            ready = sorted(ready, key=lambda event: event[0] in self._served)
-            isRound = not ready or ready[0][0] in self._served
-            if isRound:
-                self._served.clear()
-                self._isBehind = False
+        isRound = bool(self._served) and self._served.issuperset(number for number, _ in ready)
+        if isRound:
+            self._served.clear()
+            self._isBehind = False
+        ready = self._inOrder(ready)
         self._reactor.isBehind = self._isBehind
         while ready and self._handle(ready) and len(ready) == EVENTS_AT_ONCE:
             # The kernel gives those first that it has not given before.
@@ -143,6 +144,19 @@ class _Polling:
         self._reactor.isBehind = self._isBehind and not isRound
         if self._calls:
             self._makeCalls()
+
+    def _inOrder(self, ready: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+        """
+        Events in the order in which they are handled: those that there was no time for come first,
+        but while others publish a few, those that take long come last.
+        """
+        served, long = self._served, self._long
+        if self._reactor.isShared():
+            return sorted(
+                ready,
+                key=lambda event: (event[0] in long or event[1] == WRITABLE, event[0] in served),
+            )
+        return sorted(ready, key=lambda event: event[0] in served) if served else ready
 
     def _makeCalls(self) -> None:
         calls, self._calls = self._calls, []
@@ -177,15 +191,18 @@ class _Polling:
         """
         selectables, handle = self._reactor._selectables, self._reactor._doReadOrWrite
         seconds, long, since = self._reactor.seconds, self._long, self._begun
-        until = since + READING
+        until, hasLong = since + READING, False
         for number, event in ready:
             selectable = selectables.get(number)
             # Otherwise it was closed by what was called before.
             if selectable is None:
                 continue
-            if long and number in long and self._isTooLong(since):
-                self._passed.add(number)
-                continue
+            if event == WRITABLE or number in long:
+                # One of them is handled in any case.
+                if hasLong and self._isTooLong(since):
+                    self._passed.add(number)
+                    continue
+                hasLong = True
             try:
                 handle(selectable, number, event)
             except Exception:

@@ -188,6 +188,32 @@ class PollingTests(SynchronousTestCase):
         self.assertGreaterEqual(min(total), 1)
         self.assertLessEqual(max(total) - min(total), 1)
 
+    def test_whatClientsSendIsReadBeforeAnswersAreSentOn(self) -> None:
+        """While others publish a few. But in each turn, the rest of one answer is sent."""
+        now, done = [0.0], list[object]()
+        self.patch(self.reactor, "seconds", lambda: now[0])
+        self.patch(process, "READING", 4 * READING_LONG)
+        self.reactor.isShared = lambda: True  # type: ignore[attr-defined]
+
+        def work(what: object) -> None:
+            now[0] += READING_LONG / 7
+            done.append(what)
+
+        for number in range(8):
+            reader, other = self.connect()
+            other.send(b"x")
+            reader.doRead = partial(work, "read")  # type: ignore[method-assign]
+            writer, _ = self.connect()
+            writer.doWrite = partial(work, number)  # type: ignore[method-assign]
+            writer.startWriting()
+        written = []
+        for _ in range(8):
+            self.reactor.doIteration(0)
+            self.assertEqual(done[:8], ["read"] * 8)
+            written += done[8:]
+            done.clear()
+        self.assertEqual(sorted(written), list(range(8)))
+
     def test_reactorTellsWhetherItIsBehind(self) -> None:
         """Until all that could be read when it began has been read."""
         reactor: Any = self.reactor
