@@ -6,7 +6,7 @@ known yet.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -60,9 +60,13 @@ CROWD: Final = 1200
 """While so many events are with the ledgers, more than L{FEW} of a connection wait. Of more than
 L{LARGE} together there may be two L{BLOCK}s, one of which is being stored."""
 
-CROWD_BESIDE_FEW: Final = 600
+CROWD_BESIDE_FEW: Final = 300
 """The same while others publish a few, which are behind so many then, and those of one connection.
 Of more than L{LARGE} together there is one L{BLOCK}."""
+
+SLOW: Final = 0.05
+"""Events that are longer with a ledger, in seconds, are not among these: to execute them takes less
+than that, and a ledger whose blocks take longer would have few events in each."""
 
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
@@ -239,6 +243,8 @@ class WorkBudget:
     are read in the time that reads have, and between those of two there is a block with those few.
 
     @ivar pending: how many events are with the ledgers.
+    @ivar reserved: how many are the rest of what is given to them in parts. No other large batch is
+        read before.
     @ivar clock: the reactor, or what counts no turns (C{turns}).
     @ivar seconds: what tells the time.
     @ivar turn: the turn that is counted.
@@ -274,7 +280,11 @@ class WorkBudget:
         if counting is not None:
             counting.isShared = self.isShared
         self.seconds = clock.seconds
-        self.pending = self._many = 0
+        self.pending = self._many = self.reserved = 0
+        # When many were given to a ledger together, and how many, about: a ledger may overtake
+        # another; and how many have been with one for L{SLOW}, which are not among them.
+        self._submissions: deque[tuple[float, int]] = deque()
+        self._slow = 0
         self.turn = 0
         self.used = [0.0, 0.0]
         self.usedByMany = 0.0
@@ -296,6 +306,8 @@ class WorkBudget:
         self._call: IDelayedCall | None = None
         # When it comes: at the end of a pause of reads, or in the next turn.
         self._isPausing = False
+        # Whether the last turn was left to a block.
+        self._hasYielded = False
 
     def lane(self) -> Lane:
         """Make the lane of a connection."""
@@ -345,6 +357,7 @@ class WorkBudget:
         self.pending += count
         if count > FEW:
             self._many += count
+            self._submissions.append((self.seconds(), count))
         elif self.current is None or self.events <= FEW:
             # Otherwise a client with many under way has sent the next few of them.
             self._fewAt = self.seconds()
@@ -358,12 +371,35 @@ class WorkBudget:
         self.pending -= count
         if count > FEW and not isShared:
             self._many -= count
+            self._forget(count)
         if count > LARGE and not isShared:
             self._isTurnOfFew, self._manyTurn = True, self.clock.turns
         elif self.clock.turns > self._manyTurn:
             self._isTurnOfFew = False
         if self.queues[_MANY] or (self.queues[_READ] and not self.pending):
             self.scheduleWaiting()
+
+    def _forget(self, count: int) -> None:
+        """So many events of many are settled: about those that were submitted first."""
+        slow = min(count, self._slow)
+        self._slow -= slow
+        count -= slow
+        submissions = self._submissions
+        while count and submissions:
+            since, events = submissions.popleft()
+            if events > count:
+                submissions.appendleft((since, events - count))
+                return
+            count -= events
+
+    def _crowd(self) -> int:
+        """How many events are with the ledgers, for less than L{SLOW} where they are many."""
+        if self._many < CROWD_BESIDE_FEW:
+            return self._many
+        submissions, before = self._submissions, self.seconds() - SLOW
+        while submissions and submissions[0][0] <= before:
+            self._slow += submissions.popleft()[1]
+        return self._many - self._slow
 
     def beginTurn(self, turn: int, now: float) -> None:
         """Count the time of another turn. Called by L{Lane.begin}."""
@@ -432,10 +468,11 @@ class WorkBudget:
         """Whether many events may be given to the ledgers."""
         isShared = self.isShared()
         if events <= LARGE:
-            return self._many < CROWD_BESIDE_FEW if isShared else self.pending < CROWD
+            return self._crowd() < CROWD_BESIDE_FEW if isShared else self.pending < CROWD
         if isShared and self._isTurnOfFew and self.pending > self._many:
             return False
-        return not self._many or self._many + events <= (BLOCK if isShared else 2 * BLOCK)
+        crowd = self._crowd() + self.reserved
+        return not crowd or crowd + events <= (BLOCK if isShared else 2 * BLOCK)
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""
@@ -478,7 +515,7 @@ class WorkBudget:
     def scheduleWaiting(self, *kinds: int) -> None:
         """
         Have a turn begin for what waits and may be served, at the end of the pause of reads where
-        there is nothing else.
+        there is nothing else, or once there may be room with the ledgers.
 
         @param kinds: only for what is of these.
         """
@@ -488,14 +525,25 @@ class WorkBudget:
         pause = 0.0 if isUrgent else self._pause(now)
         if ready and not pause:
             self.schedule()
-        elif ready and self._call is None:
+        elif self._call is None and (ready or (self.queues[_MANY] and self._submissions)):
+            if not ready:
+                # There may be room then, whether the ledger has answered or not.
+                pause = max(0.0, self._submissions[0][0] + SLOW - now)
             self._call = self._reactor.callLater(pause, self._run)
             self._isPausing = True
 
     def _run(self) -> None:
-        """Begin a turn with what waits. The reads of the turn share what is left of its time."""
+        """
+        Begin a turn with what waits. The reads of the turn share what is left of its time. Where a
+        few events are with the ledgers, every other turn is left to their block.
+        """
         self._call = None
         self._isPausing = False
+        hasFew = self.pending > self._many and not self.queues[_WRITE]
+        self._hasYielded = hasFew and not self._hasYielded
+        if self._hasYielded:
+            self.schedule()
+            return
         self._pauseReads(self.seconds())
         self.used, self.usedByMany = [0.0, 0.0], 0.0
         if self.clock is self:
@@ -569,9 +617,10 @@ class Lane:
     @ivar lastTurn: the turn in which it has begun its last unit.
     @ivar isLong: whether that took longer than a L{QUANTUM}.
     @ivar waiting: the call that waits for a turn.
+    @ivar reserved: how many events are the rest of those that it publishes in parts.
     """
 
-    __slots__ = ("_budget", "isLong", "lastTurn", "used", "waiting")
+    __slots__ = ("_budget", "isLong", "lastTurn", "reserved", "used", "waiting")
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
@@ -579,6 +628,12 @@ class Lane:
         self.used = 0.0
         self.lastTurn = -1
         self.isLong = False
+        self.reserved = 0
+
+    @property
+    def isShared(self) -> bool:
+        """Whether some have published a few events a moment ago."""
+        return self._budget.isShared()
 
     def begin(self, isWrite: bool, events: int = 1) -> bool:
         """
@@ -603,7 +658,7 @@ class Lane:
             isFree = events <= FEW and not budget.queues[_WRITE] and budget.used[1] < WRITES_A_TURN
         else:
             isBusy = budget.queues[_READ] or budget.pending or budget.clock.isBehind
-            isFree = not isBusy and budget.used[0] < READS_AT_ONCE
+            isFree = not isBusy and budget.used[0] < READS_WHILE_PUBLISHING
         if not isFree and not budget.mayBegin(self, isWrite, events, now):
             return False
         budget.current, budget.since, budget.events = self, now, events
@@ -635,6 +690,14 @@ class Lane:
                     budget.used[0] += spent
                 if budget.clock is budget:
                     budget.schedule()
+
+    def reserve(self, events: int) -> None:
+        """Tell how many events are to be published yet, of those that are published in parts."""
+        budget = self._budget
+        budget.reserved += events - self.reserved
+        self.reserved = events
+        if not events:
+            budget.scheduleWaiting(_MANY)
 
     def eventsOf(self, events: int) -> int:
         """

@@ -33,6 +33,7 @@ from svcbroker.net.budgets import (
     READS_AT_ONCE,
     READS_WHILE_PUBLISHING,
     SHARE,
+    SLOW,
     WRITES_A_TURN,
     ByteBudget,
     Lane,
@@ -163,7 +164,7 @@ class WorkTests(WorkTestCase):
             self.assertEqual(self.turn(), [])
             self.assertFalse(self.work.lane().begin(isWrite=False))
         self.clock.rightNow += long
-        self.assertEqual([self.turn(), self.turn()], [["b"], []])
+        self.assertEqual([self.turn(), self.turn(), self.turn()], [[], ["b"], []])
         self.work.settled(1)
         self.assertEqual(self.turn(), ["c"])
 
@@ -173,6 +174,7 @@ class WorkTests(WorkTestCase):
             self.wait(name, self.work.lane(), READS_A_TURN)
         self.turn()
         self.work.submitted(1)
+        self.turn()
         self.turn()
         [call] = self.clock.getDelayedCalls()
         self.assertAlmostEqual(call.getTime() - self.clock.seconds(), READS_A_TURN)
@@ -191,7 +193,9 @@ class WorkTests(WorkTestCase):
         self.work.submitted(1)
         for name in "ab":
             self.wait(name, self.work.lane(), READS_WHILE_PUBLISHING)
-        self.assertEqual([self.turn(), self.turn()], [["a"], ["b"]])
+        # Every other turn is left to the block.
+        turns = [self.turn() for _ in range(4)]
+        self.assertEqual(turns, [[], ["a"], [], ["b"]])
         self.work.settled(1)
         self.clock.rightNow += PUBLISHING
         for name in "ab":
@@ -250,6 +254,27 @@ class WorkTests(WorkTestCase):
         self.assertFalse(self.work.lane().begin(True, events=FEW + 1))
         self.assertTrue(self.work.lane().begin(True, events=FEW))
 
+    def test_slowLedgersHaveLargeBlocksWhereOthersPublishAFew(self) -> None:
+        """What is with them for long does not keep further events away."""
+        self.work.submitted(1)
+        for count in (FEW + 1, CROWD_BESIDE_FEW):
+            self.work.submitted(count)
+        self.assertFalse(self.work.lane().begin(True, events=100))
+        self.wait("many", self.work.lane(), isWrite=True, events=100)
+        [call] = self.clock.getDelayedCalls()
+        self.assertAlmostEqual(call.getTime() - self.clock.seconds(), SLOW)
+        self.clock.advance(1.1 * SLOW)
+        self.work.settled(1)
+        self.assertEqual([*self.done, *self.turn()], ["many"])
+        self.work.submitted(CROWD_BESIDE_FEW)
+        self.assertFalse(self.work.lane().begin(True, events=100))
+        # They are answered in their order.
+        for count in (FEW + 1, CROWD_BESIDE_FEW):
+            self.work.settled(count)
+            self.assertFalse(self.work.lane().begin(True, events=100))
+        self.work.settled(CROWD_BESIDE_FEW)
+        self.assertTrue(self.work.lane().begin(True, events=100))
+
     def test_largeBatchesFillOneBlockWhereOthersPublishAFew(self) -> None:
         self.work.submitted(1000)
         self.work.submitted(1)
@@ -260,6 +285,20 @@ class WorkTests(WorkTestCase):
         self.assertEqual(self.turn(), [])
         self.work.settled(1)
         self.assertEqual(self.turn(), ["many"])
+
+    def test_largeBatchesWaitForTheRestOfOthers(self) -> None:
+        """Else all that are published in parts would be read at once."""
+        self.work.submitted(1)
+        self.work.settled(1)
+        lane = self.work.lane()
+        lane.reserve(BLOCK - 100)
+        self.wait("many", self.work.lane(), isWrite=True, events=100)
+        self.wait("large", self.work.lane(), isWrite=True, events=LARGE + 1)
+        self.assertEqual(self.turn(), ["many"])
+        self.assertEqual(self.turn(), [])
+        lane.reserve(0)
+        self.assertEqual(self.turn(), ["large"])
+        self.assertEqual(self.work.reserved, 0)
 
     def test_blockOfAFewIsBetweenTwoOfMany(self) -> None:
         """What was published while one of many was stored is in the next block, not behind two."""
@@ -273,6 +312,18 @@ class WorkTests(WorkTestCase):
         self.clock.turns += 1
         self.work.settled(1)
         self.assertTrue(self.work.lane().begin(True, events=1000))
+
+    def test_fewWaitForNoOtherWorkThanTheirBlock(self) -> None:
+        """But publishes of a few have their turn, since they are in the next block."""
+        self.work.submitted(1)
+        for isWrite in (False, True):
+            self.wait(str(isWrite), self.work.lane(), isWrite=isWrite)
+        self.assertEqual(self.turn(), ["True", "False"])
+        self.wait("read", self.work.lane())
+        self.assertEqual([self.turn(), self.turn()], [[], ["read"]])
+        self.work.settled(1)
+        self.wait("read", self.work.lane())
+        self.assertEqual(self.turn(), ["read"])
 
     def test_nextEventsOfManyAreNotAFew(self) -> None:
         """A client with a hundred under way sends one when one was answered."""
@@ -288,10 +339,10 @@ class WorkTests(WorkTestCase):
         for name in "ab":
             self.wait(name, self.work.lane(), READS_AT_ONCE, isWrite=True, events=LARGE + 1)
         self.work.submitted(1)
-        self.assertEqual(self.turn(), ["a"])
-        self.assertEqual(self.turn(), [])
+        self.assertEqual([self.turn(), self.turn()], [[], ["a"]])
+        self.assertEqual([self.turn(), self.turn()], [[], []])
         self.clock.rightNow += READS_AT_ONCE
-        self.assertEqual(self.turn(), ["b"])
+        self.assertIn("b", [*self.turn(), *self.turn()])
 
     def test_manyEventsHaveLessTimeWhileOthersPublishAFew(self) -> None:
         """With all that is no publish together; and the few find as much time as ever."""
