@@ -31,7 +31,7 @@ from ...errors import (
     QuotaExceeded,
     SequenceConflict,
 )
-from ...net.budgets import Lane, Unsent
+from ...net.budgets import FEW, Lane, Unsent
 from ...net.deferreds import asDeferred
 from ...operations import (
     EXTENSIONS,
@@ -365,9 +365,16 @@ is not counted: some ledgers take seconds for one."""
 MAX_TOGETHER: Final = 100
 """The most calls of a batch that open or close topics in one turn of the reactor."""
 
+PART_BESIDE_FEW: Final = 250
+"""The most publishes of a batch that are submitted together while others publish a few events: a
+block with these has no more of the batch."""
+
 MAX_SIGNED: Final = 40
 """The most signed publishes of a batch that are submitted together, in one turn of the reactor: to
 verify each takes 0.1 ms."""
+
+SIGNED_BESIDE_FEW: Final = 10
+"""The same while others publish a few events."""
 
 
 def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
@@ -424,9 +431,14 @@ class _BatchAnswers:
             self._texts.append(encode(answers)[1:-1])
             self._unsent.hold(len(self._texts[-1]))
 
-    def encoded(self) -> Raw | None:
+    def encoded(self) -> bytes | None:
         """The answer to the batch; C{None} where nothing is to be answered."""
-        return Raw(b"[%b]" % b",".join(self._texts)) if self._texts else None
+        if not self._texts:
+            return None
+        # Megabytes are copied once.
+        self._texts[0] = b"[" + self._texts[0]
+        self._texts[-1] += b"]"
+        return b",".join(self._texts)
 
 
 _anyDecoder = Decoder()
@@ -581,7 +593,7 @@ class JSONRPC:
     @asDeferred
     async def _answerPlain(
         self, principal: Principal, batch: PlainBatch, connection: Connection
-    ) -> Sequence[_Answer] | Raw | None:
+    ) -> Sequence[_Answer] | bytes | None:
         """Submit all calls of a batch together, unless one of them cannot be read."""
         method, calls = self._methods[batch.method], batch.calls
         assert method.batch is not None
@@ -600,7 +612,7 @@ class JSONRPC:
         principal: Principal,
         batch: Sequence[RpcRequest | RpcMalformed],
         connection: Connection,
-    ) -> Raw | None:
+    ) -> bytes | None:
         """
         Calls that publish, open or close topics are submitted in their order, and none waits for
         the answer to another; any other call waits for those before it, and has a turn of its own.
@@ -613,8 +625,9 @@ class JSONRPC:
             for method, step in self._steps(batch):
                 if method is None:
                     await answers.known()
-                if not lane.begin(isWrite=method is not None):
-                    await lane.turn(isWrite=method is not None)
+                isWrite, events = method is not None, min(len(step), FEW + 1)
+                if not lane.begin(isWrite, events):
+                    await lane.turn(isWrite, events)
                 isLate = taken >= MAX_BATCH_TIME
                 if isLate or answers.areTooLarge:
                     error = Overloaded(_TOO_LATE if isLate else _TOO_LARGE)
@@ -743,22 +756,36 @@ class JSONRPC:
         Make calls that were read.
 
         @param lane: that of the connection; C{None} for calls of several.
-        @return: fires with the result of each, or the error. All are submitted, and the last
-            L{MAX_SIGNED} that are signed are all that is waited for.
+        @return: fires with the result of each, or the error. All are submitted by then.
         """
         outcomes: list[Any] = []
-        performed: Deferred[Sequence[Any]] = succeed([])
-        for part in _parts(items):
-            outcomes += await performed
-            if outcomes and isinstance(outcomes[-1], QuotaExceeded):
-                # Nothing overtakes what was refused.
-                return succeed(outcomes + outcomes[-1:] * (len(items) - len(outcomes)))
-            count = len(part)
-            if lane is not None and not lane.begin(isWrite=True, events=count):
-                await lane.turn(isWrite=True, events=count)
-            performed = batch.perform(principal, part)
-            performed.addErrback(self._explainAll, count)
-        return performed.addCallback(lambda last: [*outcomes, *last]) if outcomes else performed
+        waiting: list[Deferred[Sequence[Any]]] = []
+        start = 0
+        try:
+            while start < len(items):
+                if principal.usage.limitsPublishes:
+                    # Nothing overtakes what was refused.
+                    outcomes += await _joined(waiting)
+                    waiting.clear()
+                    if outcomes and isinstance(outcomes[-1], QuotaExceeded):
+                        return succeed(outcomes + outcomes[-1:] * (len(items) - start))
+                isShared = lane is not None and lane.isShared
+                part = items[start : _end(items, start, isShared=isShared)]
+                start, count = start + len(part), len(part)
+                if lane is not None:
+                    if start < len(items) or lane.reserved:
+                        lane.reserve(len(items) - start)
+                    if not lane.begin(isWrite=True, events=count):
+                        await lane.turn(isWrite=True, events=count)
+                performed = batch.perform(principal, part)
+                performed.addErrback(self._explainAll, count)
+                waiting.append(performed)
+        finally:
+            if lane is not None and lane.reserved:
+                lane.reserve(0)
+        if not outcomes and len(waiting) == 1:
+            return waiting[0]
+        return _joined(waiting, outcomes)
 
     def _explainAll(self, failure: Failure, count: int) -> Sequence[BrokerError] | Failure:
         """The outcomes of calls that were not made."""
@@ -805,23 +832,34 @@ class JSONRPC:
         return entry.answer if isinstance(entry, RpcMalformed) else self._failed(error, entry)
 
 
-def _parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The publishes of a batch, with at most L{MAX_SIGNED} signed ones in each part."""
-    start = signed = 0
-    if len(items) > MAX_SIGNED:
-        for number, item in enumerate(items):
-            signed += item.author is not None
-            if signed > MAX_SIGNED:
-                yield items[start:number]
-                start, signed = number, 1
-    if items:
-        yield items[start:]
+@asDeferred
+async def _joined(
+    parts: Sequence[Deferred[Sequence[Any]]], before: Sequence[Any] = ()
+) -> Sequence[Any]:
+    """The outcomes of the parts of a batch, behind those of the parts before."""
+    return [*before, *[each for part in parts for each in await part]]
+
+
+def _end(items: Sequence[Any], start: int, *, isShared: bool) -> int:
+    """
+    The end of the part of a batch's publishes that are submitted together: with at most
+    L{MAX_SIGNED} signed ones, and L{PART_BESIDE_FEW} where others publish a few.
+    """
+    end = min(start + PART_BESIDE_FEW, len(items)) if isShared else len(items)
+    most = SIGNED_BESIDE_FEW if isShared else MAX_SIGNED
+    if end - start > most:
+        signed = 0
+        for number in range(start, end):
+            signed += items[number].author is not None
+            if signed > most:
+                return number
+    return end
 
 
 def _encoded(answer: Any) -> bytes | None:
     # Hot path: most answers are neither.
-    if type(answer) is Raw:
-        return bytes(answer)
+    if type(answer) is bytes:
+        return answer
     return None if answer is None else encode(answer)
 
 

@@ -18,7 +18,7 @@ from svcbroker.interfaces import Submission
 from svcbroker.model import EventId, Execution, PublishEvent, Receipt
 
 from ...authors import Author, tellChain
-from .support import BASE, FORM, Client
+from .support import BASE, FORM, Client, requestBytes
 
 FIRST = EventId("e3b98a4d", 3, 7)
 
@@ -150,6 +150,7 @@ class ParameterTests(PublishTestCase):
 
         self.patch(self.ledger, "submitMany", count)
         self.patch(jsonrpc, "MAX_SIGNED", 3)
+        self.patch(jsonrpc, "SIGNED_BESIDE_FEW", 3)
         params = {"topic": "t", "content": "eA==", "extensions": {"svc-a": "b"}}
         one = {"jsonrpc": "2.0", "id": 1, "method": "publish"}
         plain, signed = ({**one, "params": {**params, **more}} for more in ({}, self.signed))
@@ -158,6 +159,35 @@ class ParameterTests(PublishTestCase):
         self.assertEqual({each["result"]["status"] for each in answers}, {"SUCCESS"})
         self.assertEqual(len(answers), len(calls))
         self.assertEqual(sizes, [8, 3, 1])
+
+    def test_callsAreSubmittedInPartsWhileOthersPublishAFew(self) -> None:
+        """A block has a part of them, and no part waits for the block of the one before."""
+        sizes: list[int] = []
+        waiting: list[Submission] = []
+
+        def keep(requests: Sequence[Any]) -> Submission:
+            sizes.append(len(requests))
+            waiting.append(Submission(len(requests)))
+            return waiting[-1]
+
+        self.patch(self.ledger, "submitMany", keep)
+        self.patch(jsonrpc, "PART_BESIDE_FEW", 20)
+        work, clock = self.client.fixture.broker.budgets.work, self.client.fixture.clock
+        call = {"jsonrpc": "2.0", "id": 1, "method": "publish"}
+        batch = json.dumps([{**call, "params": {"topic": "t", "content": "eA=="}}] * 50).encode()
+        connection = self.client.connect()
+        for parts in ([50], [20, 20, 10]):
+            connection.send(requestBytes("POST", f"{BASE}/jsonrpc", batch))
+            clock.advance(0)
+            self.assertEqual((sizes, work.reserved), (parts, 0))
+            work.submitted(1)
+            self.assertTrue(work.isShared())
+            sizes.clear()
+            for each in waiting:
+                each.settle(0, [errors.LedgerUnavailable()] * len(each.outcomes))
+            waiting.clear()
+            [answer] = connection.answers()
+            self.assertEqual(len(answer.json()), 50)
 
 
 class OutcomeTests(PublishTestCase):
