@@ -65,8 +65,8 @@ CROWD_BESIDE_FEW: Final = 300
 Of more than L{LARGE} together there is one L{BLOCK}."""
 
 SLOW: Final = 0.05
-"""Events that are longer with a ledger, in seconds, are not among these: to execute them takes less
-than that, and a ledger whose blocks take longer would have few events in each."""
+"""Events that have been with a ledger for longer, in seconds, are not counted among these: to
+execute them takes less, and a ledger with slow blocks would have few events in each."""
 
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""

@@ -760,10 +760,10 @@ class JSONRPC:
         """
         outcomes: list[Any] = []
         waiting: list[Deferred[Sequence[Any]]] = []
-        start = 0
+        start, isPaced = 0, principal.usage.limitsPublishes
         try:
             while start < len(items):
-                if principal.usage.limitsPublishes:
+                if isPaced:
                     # Nothing overtakes what was refused.
                     outcomes += await _joined(waiting)
                     waiting.clear()
@@ -773,7 +773,8 @@ class JSONRPC:
                 part = items[start : _end(items, start, isShared=isShared)]
                 start, count = start + len(part), len(part)
                 if lane is not None:
-                    if start < len(items) or lane.reserved:
+                    # Nobody waits for the blocks of those that are paced.
+                    if lane.reserved or (start < len(items) and not isPaced):
                         lane.reserve(len(items) - start)
                     if not lane.begin(isWrite=True, events=count):
                         await lane.turn(isWrite=True, events=count)
@@ -843,7 +844,8 @@ async def _joined(
 def _end(items: Sequence[Any], start: int, *, isShared: bool) -> int:
     """
     The end of the part of a batch's publishes that are submitted together: with at most
-    L{MAX_SIGNED} signed ones, and L{PART_BESIDE_FEW} where others publish a few.
+    L{MAX_SIGNED} signed ones. Where others publish a few, L{PART_BESIDE_FEW} at most, with
+    L{SIGNED_BESIDE_FEW} signed ones.
     """
     end = min(start + PART_BESIDE_FEW, len(items)) if isShared else len(items)
     most = SIGNED_BESIDE_FEW if isShared else MAX_SIGNED
