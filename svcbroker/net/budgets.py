@@ -65,8 +65,9 @@ CROWD_BESIDE_FEW: Final = 300
 Of more than L{LARGE} together there is one L{BLOCK}."""
 
 SLOW: Final = 0.05
-"""Events that have been with a ledger for longer, in seconds, are not counted among these: to
-execute them takes less, and a ledger with slow blocks would have few events in each."""
+"""Events that have been with a ledger for longer, in seconds, are not counted among these,
+but among L{CROWD}: to execute them takes less, and a ledger with slow blocks would have few in
+each."""
 
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
@@ -468,11 +469,15 @@ class WorkBudget:
         """Whether many events may be given to the ledgers."""
         isShared = self.isShared()
         if events <= LARGE:
-            return self._crowd() < CROWD_BESIDE_FEW if isShared else self.pending < CROWD
+            if isShared:
+                return self._many < CROWD and self._crowd() < CROWD_BESIDE_FEW
+            return self.pending < CROWD
         if isShared and self._isTurnOfFew and self.pending > self._many:
             return False
-        crowd = self._crowd() + self.reserved
-        return not crowd or crowd + events <= (BLOCK if isShared else 2 * BLOCK)
+        many = self._many + self.reserved
+        if not many or many + events > 2 * BLOCK:
+            return not many
+        return not isShared or self._crowd() + self.reserved + events <= BLOCK
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""

@@ -255,7 +255,7 @@ class WorkTests(WorkTestCase):
         self.assertTrue(self.work.lane().begin(True, events=FEW))
 
     def test_slowLedgersHaveLargeBlocksWhereOthersPublishAFew(self) -> None:
-        """What is with them for long does not keep further events away."""
+        """What is with them for long does not keep further events away, up to a bound."""
         self.work.submitted(1)
         for count in (FEW + 1, CROWD_BESIDE_FEW):
             self.work.submitted(count)
@@ -266,12 +266,17 @@ class WorkTests(WorkTestCase):
         self.clock.advance(1.1 * SLOW)
         self.work.settled(1)
         self.assertEqual([*self.done, *self.turn()], ["many"])
-        self.work.submitted(CROWD_BESIDE_FEW)
+        self.work.submitted(CROWD)
+        self.clock.advance(1.1 * SLOW)
         self.assertFalse(self.work.lane().begin(True, events=100))
+        self.work.settled(CROWD)
+        self.assertTrue(self.work.lane().begin(True, events=100))
+        self.work.submitted(CROWD_BESIDE_FEW)
         # They are answered in their order.
         for count in (FEW + 1, CROWD_BESIDE_FEW):
-            self.work.settled(count)
             self.assertFalse(self.work.lane().begin(True, events=100))
+            self.work.settled(count)
+        self.assertFalse(self.work.lane().begin(True, events=100))
         self.work.settled(CROWD_BESIDE_FEW)
         self.assertTrue(self.work.lane().begin(True, events=100))
 
