@@ -250,6 +250,7 @@ class PollingTests(SynchronousTestCase):
 
     def test_callsAreMadeAfterAllReads(self) -> None:
         """They do not wait for anything to be read. What they add is made in the next turn."""
+        self.patch(self.reactor, "seconds", lambda: 0.0)
         done: list[object] = []
         call: Callable[[Callable[[], object]], None] = self.reactor.callAfterReads  # type: ignore
 
