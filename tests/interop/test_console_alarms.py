@@ -104,6 +104,11 @@ class AlarmTestCase(ConsoleTestCase):
         self.clocks.write_bytes(bytes(16))
         self.environment[CLOCKS] = str(self.clocks)
 
+    async def open(self, *arguments: str, **options: str) -> None:
+        """Start both, and wait for the page: what it asks for from then on is asked for again."""
+        await super().open(*arguments, **options)
+        await self.browser.waitForText("Transactions a second")
+
     def run_(
         self, arguments: Sequence[str], twistd: Sequence[str] = ("-n", "--pidfile=")
     ) -> Daemon:
