@@ -389,38 +389,36 @@ class InputTests(SynchronousTestCase):
 
 
 class FloodTests(SynchronousTestCase):
-    """Thousands of frames in one read."""
+    """Thousands of frames in one read, in a turn that has no time for further reads."""
+
+    def setUp(self) -> None:
+        self.server = Server()
+        self.client = self.server.connect()
+        self.work = self.server.fixture.broker.budgets.work
+        self.work.submitted(1)
+        self.work.lane().begin(isWrite=False)
+        self.work.used[0] = READS_AT_ONCE
 
     def test_framesBehindManyWaitWithReads(self) -> None:
         """They may publish nothing, and do not come before the publishes of others."""
-        server = Server()
-        client = server.connect()
-        work = server.fixture.broker.budgets.work
-        work.submitted(1)
-        work.lane().begin(isWrite=False)
-        work.used[0] = READS_AT_ONCE
+        client = self.client
         begins = frame("BEGIN", {"transaction": "1"}) + frame("ABORT", {"transaction": "1"})
         client.sendBytes(begins * FRAMES_AT_ONCE + frame("BEGIN", {"transaction": "2"}))
         self.assertFalse(client.transport.isRead)
         self.assertGreater(client.protocol._session._parser.buffered, 0)
-        work.settled(1)
+        self.work.settled(1)
         for _ in range(5):
-            server.fixture.clock.advance(1)
+            self.server.fixture.clock.advance(1)
         self.assertTrue(client.transport.isRead)
         self.assertEqual(client.protocol._session._parser.buffered, 0)
 
     def test_subscriptionsWaitWithReads(self) -> None:
         """They publish nothing, and do not take the time of publishes."""
-        server = Server()
-        client = server.connect()
-        work = server.fixture.broker.budgets.work
-        work.submitted(1)
-        work.lane().begin(isWrite=False)
-        work.used[0] = READS_AT_ONCE
+        client = self.client
         client.sendBytes(frame("SUBSCRIBE", {"id": "1", "destination": "t", "receipt": "r"}))
         self.assertEqual(client.frames(), [])
-        work.settled(1)
-        server.fixture.clock.advance(1)
+        self.work.settled(1)
+        self.server.fixture.clock.advance(1)
         self.assertEqual([each.command for each in client.frames()], ["RECEIPT"])
 
 
