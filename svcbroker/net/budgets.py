@@ -394,7 +394,10 @@ class WorkBudget:
             count -= events
 
     def _crowd(self) -> int:
-        """How many events are with the ledgers, for less than L{SLOW} where they are many."""
+        """
+        The number of events of many that are with the ledgers; from L{CROWD_BESIDE_FEW} on, without
+        those that have been there for L{SLOW}.
+        """
         if self._many < CROWD_BESIDE_FEW:
             return self._many
         submissions, before = self._submissions, self.seconds() - SLOW
@@ -475,8 +478,10 @@ class WorkBudget:
         if isShared and self._isTurnOfFew and self.pending > self._many:
             return False
         many = self._many + self.reserved
-        if not many or many + events > 2 * BLOCK:
-            return not many
+        if not many:
+            return True
+        if many + events > 2 * BLOCK:
+            return False
         return not isShared or self._crowd() + self.reserved + events <= BLOCK
 
     def _mayServe(self, kind: int) -> bool:
@@ -698,11 +703,12 @@ class Lane:
 
     def reserve(self, events: int) -> None:
         """Tell how many events are to be published yet, of those that are published in parts."""
-        budget = self._budget
-        budget.reserved += events - self.reserved
-        self.reserved = events
-        if not events:
-            budget.scheduleWaiting(_MANY)
+        if events != self.reserved:
+            budget = self._budget
+            budget.reserved += events - self.reserved
+            self.reserved = events
+            if not events:
+                budget.scheduleWaiting(_MANY)
 
     def eventsOf(self, events: int) -> int:
         """

@@ -760,10 +760,10 @@ class JSONRPC:
         """
         outcomes: list[Any] = []
         waiting: list[Deferred[Sequence[Any]]] = []
-        start, isPaced = 0, principal.usage.limitsPublishes
+        start, isLimited = 0, principal.usage.limitsPublishes
         try:
             while start < len(items):
-                if isPaced:
+                if isLimited:
                     # Nothing overtakes what was refused.
                     outcomes += await _joined(waiting)
                     waiting.clear()
@@ -773,8 +773,8 @@ class JSONRPC:
                 part = items[start : _end(items, start, isShared=isShared)]
                 start, count = start + len(part), len(part)
                 if lane is not None:
-                    # Nobody waits for the blocks of those that are paced.
-                    if lane.reserved or (start < len(items) and not isPaced):
+                    # Where a quota limits it, each part waits for a block: others would wait, too.
+                    if not isLimited:
                         lane.reserve(len(items) - start)
                     if not lane.begin(isWrite=True, events=count):
                         await lane.turn(isWrite=True, events=count)
@@ -782,7 +782,7 @@ class JSONRPC:
                 performed.addErrback(self._explainAll, count)
                 waiting.append(performed)
         finally:
-            if lane is not None and lane.reserved:
+            if lane is not None:
                 lane.reserve(0)
         if not outcomes and len(waiting) == 1:
             return waiting[0]
