@@ -139,15 +139,19 @@ class ContractOwner:
         await self.rpc.ask(sendCall(signed.raw))
         deadline = self.clock.seconds() + TIMEOUT
         while True:
-            [receipt] = await self.rpc.tryAll([receiptCall(signed.hash)])
-            if isinstance(receipt, EvmError):
+            # Nodes have the receipts of a block before they count its transactions, and whoever
+            # makes the next one needs the next nonce.
+            results = await self.rpc.tryAll(
+                [receiptCall(signed.hash), nonceCall(self.account.address)]
+            )
+            for each in results:
                 # Some nodes know of no transaction while they begin to index them.
-                if receipt.reason is not EvmReason.NO_STATE:
-                    raise receipt
-                receipt = None
-            if receipt is not None and receipt.isDone:
+                if isinstance(each, EvmError) and each.reason is not EvmReason.NO_STATE:
+                    raise each
+            receipt, count = (None if isinstance(each, EvmError) else each for each in results)
+            if receipt is not None and receipt.isDone and count is not None and count > nonce:
                 return signed
-            if receipt is not None:
+            if receipt is not None and not receipt.isDone:
                 raise EvmError(
                     EvmReason.REFUSED,
                     f"the transaction of account {showAddress(self.account.address)} was reverted",
