@@ -69,6 +69,10 @@ SLOW: Final = 0.05
 but among L{CROWD}: to execute them takes less, and a ledger with slow blocks would have few in
 each."""
 
+QUICK: Final = 0.015
+"""A few events that a ledger answers later than that, in seconds, wait for its next block far
+longer than for the events in it: there may be as many of others as where nobody publishes a few."""
+
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
 
@@ -244,8 +248,8 @@ class WorkBudget:
     are read in the time that reads have, and between those of two there is a block with those few.
 
     @ivar pending: how many events are with the ledgers.
-    @ivar reserved: how many are the rest of what is given to them in parts. No other large batch is
-        read before.
+    @ivar reserved: how many are the rest of what is given to them in parts, which goes before
+        others. No other large batch is read before.
     @ivar clock: the reactor, or what counts no turns (C{turns}).
     @ivar seconds: what tells the time.
     @ivar turn: the turn that is counted.
@@ -286,6 +290,10 @@ class WorkBudget:
         # another; and how many have been with one for L{SLOW}, which are not among them.
         self._submissions: deque[tuple[float, int]] = deque()
         self._slow = 0
+        # When a few were given to a ledger that had none, until some are answered; and how long
+        # that took lately where it was quick. Not known yet is quick, too.
+        self._fewSince: float | None = None
+        self._quickest = 0.0
         self.turn = 0
         self.used = [0.0, 0.0]
         self.usedByMany = 0.0
@@ -361,7 +369,9 @@ class WorkBudget:
             self._submissions.append((self.seconds(), count))
         elif self.current is None or self.events <= FEW:
             # Otherwise a client with many under way has sent the next few of them.
-            self._fewAt = self.seconds()
+            self._fewAt = now = self.seconds()
+            if self.pending == self._many + count:
+                self._fewSince = now
 
     def settled(self, count: int, isShared: bool = False) -> None:
         """
@@ -373,6 +383,9 @@ class WorkBudget:
         if count > FEW and not isShared:
             self._many -= count
             self._forget(count)
+        elif self._fewSince is not None:
+            taken, self._fewSince = self.seconds() - self._fewSince, None
+            self._quickest = min(taken, 1.1 * self._quickest) if self._quickest else taken
         if count > LARGE and not isShared:
             self._isTurnOfFew, self._manyTurn = True, self.clock.turns
         elif self.clock.turns > self._manyTurn:
@@ -419,7 +432,7 @@ class WorkBudget:
         L{Lane.begin}.
         """
         kind = _kindOf(isWrite, events)
-        if kind == _MANY and not self._hasRoom(events):
+        if kind == _MANY and not self._hasRoom(events, lane):
             return False
         if kind != _WRITE and self.clock.isBehind and not self.isServing:
             return False
@@ -456,8 +469,10 @@ class WorkBudget:
         waiter.start = lane.used = max(lane.used, self.floor)
         self._sequence += 1
         waiter.events = events = waiter.lane.eventsOf(events)
-        entry = (lane.used + size * BYTE, self._sequence, waiter)
         kind = _kindOf(isWrite, events)
+        # Others may wait for the rest of what is published in parts: it never waits behind them.
+        isRest = kind == _MANY and lane.reserved
+        entry = (float("-inf") if isRest else lane.used + size * BYTE, self._sequence, waiter)
         heappush(self.queues[kind], entry)
         self.scheduleWaiting(kind)
 
@@ -468,26 +483,33 @@ class WorkBudget:
         """
         return events <= LARGE or now - self._fewAt >= PUBLISHING
 
-    def _hasRoom(self, events: int) -> bool:
-        """Whether many events may be given to the ledgers."""
-        isShared = self.isShared()
+    def _hasRoom(self, events: int, lane: Lane) -> bool:
+        """Whether many events of a lane may be given to the ledgers."""
+        isShared = self._quickest < QUICK and self.isShared()
         if events <= LARGE:
             if isShared:
                 return self._many < CROWD and self._crowd() < CROWD_BESIDE_FEW
             return self.pending < CROWD
         if isShared and self._isTurnOfFew and self.pending > self._many:
             return False
-        many = self._many + self.reserved
+        reserved = 0 if lane.reserved else self.reserved
+        many = self._many + reserved
         if not many:
             return True
         if many + events > 2 * BLOCK:
             return False
-        return not isShared or self._crowd() + self.reserved + events <= BLOCK
+        return not isShared or self._crowd() + reserved + events <= BLOCK
 
     def _mayServe(self, kind: int) -> bool:
         """Whether something of a kind waits, and the ledgers have room for it."""
         queue = self.queues[kind]
-        return bool(queue) and (kind != _MANY or self._hasRoom(queue[0][2].events))
+        # What waits no more holds up nobody.
+        while queue and queue[0][2].isCancelled:
+            heappop(queue)
+        if not queue or kind != _MANY:
+            return bool(queue)
+        waiter = queue[0][2]
+        return self._hasRoom(waiter.events, waiter.lane)
 
     def _limit(self, now: float) -> float:
         """The time that reads have of this turn."""
@@ -569,11 +591,9 @@ class WorkBudget:
                 and self._hasTime(kind, queue[0][2].events, self.seconds())
             ):
                 _, _, waiter = heappop(queue)
-                if not waiter.isCancelled:
-                    # Not with its size: who comes now with less is before those who wait with as
-                    # much.
-                    self.floor = max(self.floor, waiter.start)
-                    self._serve(waiter, kind)
+                # Not with its size: who comes now with less is before those who wait with as much.
+                self.floor = max(self.floor, waiter.start)
+                self._serve(waiter, kind)
         self.isServing = False
         self.scheduleWaiting()
 

@@ -5,11 +5,14 @@ Tests of L{svcbroker.net.budgets}.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import Any
 
-from twisted.internet.defer import CancelledError
+from hypothesis import given, settings
+from hypothesis.strategies import integers
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -29,6 +32,7 @@ from svcbroker.net.budgets import (
     MANY_BESIDE_FEW,
     PUBLISHING,
     QUANTUM,
+    QUICK,
     READS_A_TURN,
     READS_AT_ONCE,
     READS_WHILE_PUBLISHING,
@@ -43,6 +47,7 @@ from svcbroker.net.budgets import (
     TimedWork,
     WorkBudget,
 )
+from tests import examples
 
 from .countingclock import CountingClock
 
@@ -87,6 +92,66 @@ class WorkTestCase(SynchronousTestCase):
         self.done.clear()
         self.clock.turn()
         return list(self.done)
+
+
+class ProgressTests(SynchronousTestCase):
+    """
+    Connections that publish in parts, at once, beside a few events of others.
+    """
+
+    @given(seed=integers(0, 2**32))
+    @settings(max_examples=examples(100))
+    def test_allIsPublished(self, seed: int) -> None:
+        """However long ledgers take, whatever the parts are, and whoever gives up meanwhile."""
+        random = Random(seed)
+        clock = CountingClock()
+        work = WorkBudget(clock)
+        ledger: list[int] = []
+
+        async def unit(lane: Lane, events: int) -> None:
+            if not lane.begin(True, events):
+                await lane.turn(True, events)
+            clock.rightNow += random.random() * WRITES_A_TURN
+
+        async def publish(parts: Sequence[int]) -> None:
+            lane, left = work.lane(), sum(parts)
+            await unit(lane, min(left, LARGE + 1))
+            try:
+                for events in parts:
+                    left -= events
+                    lane.reserve(left)
+                    await unit(lane, events)
+                    work.submitted(events)
+                    ledger.append(events)
+            finally:
+                lane.reserve(0)
+                lane.end()
+
+        def settle() -> None:
+            work.settled(ledger.pop(0 if random.random() < 0.8 else -1))
+
+        under: list[Deferred[None]] = []
+        for _ in range(random.randrange(20, 60)):
+            parts = random.choices((1, 10, 100, 250, LARGE + 1), k=random.randrange(1, 6))
+            under.append(Deferred.fromCoroutine(publish(parts)))
+            if random.random() < 0.5:
+                under.append(Deferred.fromCoroutine(publish([1])))
+            if random.random() < 0.2:
+                random.choice(under).addErrback(
+                    lambda failure: failure.trap(CancelledError)
+                ).cancel()
+            for _ in range(random.randrange(3)):
+                clock.rightNow += random.random() * random.choice((0.001, SLOW, PUBLISHING))
+                clock.turn()
+                if ledger and random.random() < 0.5:
+                    settle()
+        for _ in range(100 * len(under)):
+            clock.rightNow += QUICK
+            clock.turn()
+            if ledger:
+                settle()
+        self.assertEqual([each for each in under if not each.called], [])
+        self.assertEqual((work.pending, work.reserved, work._crowd()), (0, 0, 0))
 
 
 class WorkTests(WorkTestCase):
@@ -255,7 +320,11 @@ class WorkTests(WorkTestCase):
         self.assertTrue(self.work.lane().begin(True, events=FEW))
 
     def test_slowLedgersHaveLargeBlocksWhereOthersPublishAFew(self) -> None:
-        """What is with them for long does not keep further events away, up to a bound."""
+        """What is with them for long does not keep further events away, up to a bound. Another one
+        is quick."""
+        self.work.submitted(1)
+        self.clock.advance(QUICK / 2)
+        self.work.settled(1)
         self.work.submitted(1)
         for count in (FEW + 1, CROWD_BESIDE_FEW):
             self.work.submitted(count)
@@ -279,6 +348,23 @@ class WorkTests(WorkTestCase):
         self.assertFalse(self.work.lane().begin(True, events=100))
         self.work.settled(CROWD_BESIDE_FEW)
         self.assertTrue(self.work.lane().begin(True, events=100))
+
+    def test_slowBlocksHaveManyWhereOthersPublishAFew(self) -> None:
+        """A few wait for the block, and hardly for what else is in it."""
+        many = self.work.lane()
+        for seconds, isSlow in ((2 * QUICK, True), (3 * QUICK, True), (QUICK / 2, False)):
+            self.work.submitted(1)
+            self.clock.advance(seconds)
+            self.work.settled(1)
+            self.work.submitted(CROWD_BESIDE_FEW)
+            self.assertEqual(self.unit(many, 0, isWrite=True, events=100), isSlow)
+            self.work.settled(CROWD_BESIDE_FEW)
+        # It was quick lately: it has to be slow for long.
+        self.work.submitted(1)
+        self.clock.advance(10 * QUICK)
+        self.work.settled(1)
+        self.work.submitted(CROWD_BESIDE_FEW)
+        self.assertFalse(self.unit(many, 0, isWrite=True, events=100))
 
     def test_largeBatchesFillOneBlockWhereOthersPublishAFew(self) -> None:
         self.work.submitted(1000)
@@ -304,6 +390,41 @@ class WorkTests(WorkTestCase):
         lane.reserve(0)
         self.assertEqual(self.turn(), ["large"])
         self.assertEqual(self.work.reserved, 0)
+
+    def test_restOfPartsWaitsBehindNoneThatWaitForIt(self) -> None:
+        """They would wait for each other, and nothing would ever be published."""
+        self.work.submitted(1)
+        self.work.settled(1)
+        self.work.submitted(CROWD_BESIDE_FEW)
+        self.wait("large", self.work.lane(), isWrite=True, events=LARGE + 1)
+        lanes = self.work.lane(), self.work.lane()
+        for name, lane in zip("ab", lanes, strict=True):
+            lane.reserve(750)
+            self.wait(name, lane, isWrite=True, events=250)
+        self.assertEqual(self.turn(), [])
+        self.work.settled(CROWD_BESIDE_FEW)
+        self.assertEqual(self.turn(), ["a", "b"])
+        for lane in lanes:
+            lane.reserve(0)
+        self.assertEqual(self.turn(), ["large"])
+
+    def test_restsOfPartsWaitForNoneOfEachOther(self) -> None:
+        """Also where nobody publishes a few any more, and the parts are large."""
+        for name in "ab":
+            lane = self.work.lane()
+            lane.reserve(2 * BLOCK)
+            self.wait(name, lane, isWrite=True, events=LARGE + 1)
+        self.assertEqual(self.turn(), ["a", "b"])
+
+    def test_whatWaitsNoMoreHoldsUpNobody(self) -> None:
+        self.work.lane().reserve(2 * BLOCK)
+        gone = self.work.lane()
+        self.wait("gone", gone, isWrite=True, events=LARGE + 1)
+        self.wait("many", self.work.lane(), isWrite=True, events=100)
+        self.assertEqual(self.turn(), [])
+        gone.stop()
+        self.work.settled(0)
+        self.assertEqual(self.turn(), ["many"])
 
     def test_blockOfAFewIsBetweenTwoOfMany(self) -> None:
         """What was published while one of many was stored is in the next block, not behind two."""
