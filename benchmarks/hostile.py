@@ -556,6 +556,8 @@ class Figures:
 
     @ivar held: processor time of the reactor thread from a publish to its answer.
     @ivar times: how long the publishes took.
+    @ivar share: the share of a processor that the reactor thread used meanwhile. With attacks that
+        read their answers it is little only where these wait for something: they are no attack.
     @ivar before: the memory before.
     @ivar during: the most while.
     @ivar after: ten seconds after the clients have gone; 0 where that was not waited for.
@@ -564,6 +566,7 @@ class Figures:
 
     held: list[float] = field(factory=list)
     times: list[float] = field(factory=list)
+    share: float = 0.0
     before: int = 0
     during: int = 0
     after: int = 0
@@ -590,8 +593,8 @@ def publishSteadily(port: int, pid: int, seconds: float, figures: Figures) -> No
     one = _get("/rest/publish", topic="innocent", content="x" * 300)
     with socket.create_connection(("127.0.0.1", port), TIMEOUT) as opened:
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        end = perf_counter() + seconds
-        while perf_counter() < end:
+        since, used = perf_counter(), threadTime(pid)
+        while perf_counter() < since + seconds:
             held, begin = threadTime(pid), perf_counter()
             opened.sendall(one)
             answer = opened.recv(1 << 16)
@@ -601,6 +604,7 @@ def publishSteadily(port: int, pid: int, seconds: float, figures: Figures) -> No
             if b'"SUCCESS"' not in answer:
                 raise Broken(f"an innocent publish has failed: {answer!r}")
             sleep(max(0.0, PACE - (perf_counter() - begin)))
+        figures.share = (threadTime(pid) - used) / 1000 / (perf_counter() - since)
 
 
 def measure(attack: Attack | None, ports: Mapping[str, int], pid: int) -> Figures:
@@ -713,6 +717,7 @@ def row(name: str, figures: Figures, alone: Figures) -> Sequence[str]:
     growth, left = figures.during - figures.before, figures.after - figures.before
     return [
         name,
+        f"{100 * figures.share:.0f} %",
         cell(f"{held:.0f} ms", held > 1000 * HELD),
         f"{median(figures.times):.1f} ms",
         cell(f"{p99:.1f} ms", p99 > 2 * normal),
@@ -722,7 +727,10 @@ def row(name: str, figures: Figures, alone: Figures) -> Sequence[str]:
     ]
 
 
-TITLES = ("attack", "held, most", "p50", "p99", "memory while", "10 s after", "at work after")
+TITLES = (
+    *("attack", "processor", "held, most", "p50", "p99"),
+    *("memory while", "10 s after", "at work after"),
+)
 
 
 def _options() -> Namespace:
