@@ -148,8 +148,12 @@ LOOKED_AT: Final = 2000
 """The most connections that a look asks. More have their turns in later ones."""
 
 
-_WRITE, _MANY, _READ = range(3)
+_KINDS = _WRITE, _MANY, _READ = range(3)
 """The kinds of work that waits, in their order: publishes, those of many events, all else."""
+
+_LARGE = len(_KINDS)
+"""The queue of those of many events that wait for the rest of others, too, which they must not hold
+up. They have their turn with the others of many."""
 
 
 @frozen
@@ -248,15 +252,15 @@ class WorkBudget:
     are read in the time that reads have, and between those of two there is a block with those few.
 
     @ivar pending: how many events are with the ledgers.
-    @ivar reserved: how many are the rest of what is given to them in parts, which goes before
-        others. No other large batch is read before.
+    @ivar reserved: how many are the rest of what is given to them in parts. No other large batch is
+        read before.
     @ivar clock: the reactor, or what counts no turns (C{turns}).
     @ivar seconds: what tells the time.
     @ivar turn: the turn that is counted.
     @ivar used: the time that reads, and that publishes have used of it.
     @ivar usedByMany: the part of that of publishes which is of many events.
-    @ivar queues: what waits, by its kind: how much its lane had used, with what it waits for, a
-        number, and the rest.
+    @ivar queues: what waits, by its kind, and the large ones of many: how much its lane had used,
+        with what it waits for, a number, and the rest.
     @ivar floor: the least that a lane that begins to wait is taken to have used.
     @ivar most: the most that any lane has used.
     @ivar publishedAt: when something was published last.
@@ -297,7 +301,7 @@ class WorkBudget:
         self.turn = 0
         self.used = [0.0, 0.0]
         self.usedByMany = 0.0
-        self.queues: list[list[tuple[float, int, Waiter]]] = [[], [], []]
+        self.queues: list[list[tuple[float, int, Waiter]]] = [[], [], [], []]
         self._sequence = 0
         # Nobody has used less, as far as waiting goes; and the most that any lane has used.
         self.floor = self.most = 0.0
@@ -390,7 +394,7 @@ class WorkBudget:
             self._isTurnOfFew, self._manyTurn = True, self.clock.turns
         elif self.clock.turns > self._manyTurn:
             self._isTurnOfFew = False
-        if self.queues[_MANY] or (self.queues[_READ] and not self.pending):
+        if self._hasMany or (self.queues[_READ] and not self.pending):
             self.scheduleWaiting()
 
     def _forget(self, count: int) -> None:
@@ -437,7 +441,7 @@ class WorkBudget:
         if kind != _WRITE and self.clock.isBehind and not self.isServing:
             return False
         isFirst = lane.lastTurn != self.clock.turns
-        queue = self.queues[kind]
+        queue = self.queues[_queueOf(kind, events, lane)]
         return self._hasTime(kind, events, now, isFirst) and not (
             queue and lane.used > queue[0][0] + QUANTUM
         )
@@ -469,11 +473,9 @@ class WorkBudget:
         waiter.start = lane.used = max(lane.used, self.floor)
         self._sequence += 1
         waiter.events = events = waiter.lane.eventsOf(events)
+        entry = (lane.used + size * BYTE, self._sequence, waiter)
         kind = _kindOf(isWrite, events)
-        # Others may wait for the rest of what is published in parts: it never waits behind them.
-        isRest = kind == _MANY and lane.reserved
-        entry = (float("-inf") if isRest else lane.used + size * BYTE, self._sequence, waiter)
-        heappush(self.queues[kind], entry)
+        heappush(self.queues[_queueOf(kind, events, lane)], entry)
         self.scheduleWaiting(kind)
 
     def mayCountAsPublish(self, events: int, now: float) -> bool:
@@ -500,16 +502,22 @@ class WorkBudget:
             return False
         return not isShared or self._crowd() + reserved + events <= BLOCK
 
-    def _mayServe(self, kind: int) -> bool:
-        """Whether something of a kind waits, and the ledgers have room for it."""
-        queue = self.queues[kind]
-        # What waits no more holds up nobody.
-        while queue and queue[0][2].isCancelled:
-            heappop(queue)
-        if not queue or kind != _MANY:
-            return bool(queue)
-        waiter = queue[0][2]
-        return self._hasRoom(waiter.events, waiter.lane)
+    @property
+    def _hasMany(self) -> bool:
+        """Whether something of many events waits."""
+        return bool(self.queues[_MANY] or self.queues[_LARGE])
+
+    def _next(self, kind: int) -> list[tuple[float, int, Waiter]] | None:
+        """The queue with what is next of a kind; C{None} where the ledgers have no room for it."""
+        found = None
+        for each in (kind, _LARGE) if kind == _MANY else (kind,):
+            queue = self.queues[each]
+            # What waits no more holds up nobody.
+            while queue and queue[0][2].isCancelled:
+                heappop(queue)
+            if queue and (kind != _MANY or self._hasRoom(queue[0][2].events, queue[0][2].lane)):
+                found = queue if found is None else min(found, queue)
+        return found
 
     def _limit(self, now: float) -> float:
         """The time that reads have of this turn."""
@@ -552,12 +560,14 @@ class WorkBudget:
         @param kinds: only for what is of these.
         """
         now = self.seconds()
-        ready = [kind for kind in kinds or range(len(self.queues)) if self._mayServe(kind)]
-        isUrgent = any(self._isUrgent(kind, self.queues[kind][0][2].events, now) for kind in ready)
+        ready = {kind: queue for kind in kinds or _KINDS if (queue := self._next(kind))}
+        isUrgent = any(
+            self._isUrgent(kind, queue[0][2].events, now) for kind, queue in ready.items()
+        )
         pause = 0.0 if isUrgent else self._pause(now)
         if ready and not pause:
             self.schedule()
-        elif self._call is None and (ready or (self.queues[_MANY] and self._submissions)):
+        elif self._call is None and (ready or (self._hasMany and self._submissions)):
             if not ready:
                 # There may be room then, whether the ledger has answered or not.
                 pause = max(0.0, self._submissions[0][0] + SLOW - now)
@@ -582,12 +592,12 @@ class WorkBudget:
             self.turns += 1
         self.turn = self.clock.turns + (self.clock is not self)
         self.isServing = True
-        for kind, queue in enumerate(self.queues):
+        for kind in _KINDS:
             # Publishes of a few events may be among what was not read yet.
             isLater = kind == _MANY and self.clock.isBehind
             while (
                 not isLater
-                and self._mayServe(kind)
+                and (queue := self._next(kind))
                 and self._hasTime(kind, queue[0][2].events, self.seconds())
             ):
                 _, _, waiter = heappop(queue)
@@ -632,6 +642,10 @@ def _kindOf(isWrite: bool, events: int) -> int:
     if not isWrite:
         return _READ
     return _WRITE if events <= FEW else _MANY
+
+
+def _queueOf(kind: int, events: int, lane: Lane) -> int:
+    return _LARGE if kind == _MANY and events > LARGE and not lane.reserved else kind
 
 
 def eventsIn(size: int) -> int:

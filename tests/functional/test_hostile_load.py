@@ -264,6 +264,28 @@ class HostileLoadTests(DaemonTestCase):
         wire.send(b"".join(subscribe(number, "#") for number in range(1, 1001)))
         await self.survives([wire])
 
+    async def test_signedBatchesFromSomeConnections(self) -> None:
+        """All are answered, though each is published in parts while others wait to be read."""
+        await self.serve()
+        await self.quiet()
+        wires = [await self.wire(self.httpPort) for _ in range(8)]
+        signed = {
+            "topic": "innocent",
+            "content": "eA==",
+            "signedAt": 1,
+            "signature": "00" * 64,
+            "author": "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+        }
+        call = {"jsonrpc": "2.0", "id": 1, "method": "publish", "params": signed}
+        head = {"Host": "127.0.0.1", "Content-Type": "application/json"}
+        batch = request("POST /svcbroker/jsonrpc", head, json.dumps([call] * 1000))
+        for _ in range(3):
+            answered = [wire.receives(b"HTTP/1.1 200") for wire in wires]
+            for wire in wires:
+                wire.send(batch)
+            await gatherResults(answered)
+        await self.survives(wires)
+
     async def test_deepFilters(self) -> None:
         """3 MB of filters in 12 sessions have 3 million levels."""
         await self.serve()

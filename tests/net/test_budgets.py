@@ -416,15 +416,26 @@ class WorkTests(WorkTestCase):
             self.wait(name, lane, isWrite=True, events=LARGE + 1)
         self.assertEqual(self.turn(), ["a", "b"])
 
+    def test_restOfPartsIsBeforeNoneThatHaveUsedLess(self) -> None:
+        """Such a one may be a few events of a connection whose last unit took long."""
+        busy, other = self.work.lane(), self.work.lane()
+        self.unit(busy, 10 * QUANTUM, isWrite=True)
+        self.unit(other, 2 * QUANTUM, isWrite=True)
+        busy.reserve(750)
+        self.wait("rest", busy, isWrite=True, events=250)
+        self.wait("few", other, isWrite=True)
+        self.clock.rightNow += PUBLISHING
+        self.assertEqual(self.turn(), ["few", "rest"])
+
     def test_whatWaitsNoMoreHoldsUpNobody(self) -> None:
-        self.work.lane().reserve(2 * BLOCK)
+        self.work.submitted(BLOCK)
         gone = self.work.lane()
-        self.wait("gone", gone, isWrite=True, events=LARGE + 1)
-        self.wait("many", self.work.lane(), isWrite=True, events=100)
+        self.wait("gone", gone, isWrite=True, events=2 * BLOCK)
+        self.wait("other", self.work.lane(), isWrite=True, events=LARGE + 1)
         self.assertEqual(self.turn(), [])
         gone.stop()
         self.work.settled(0)
-        self.assertEqual(self.turn(), ["many"])
+        self.assertEqual(self.turn(), ["other"])
 
     def test_blockOfAFewIsBetweenTwoOfMany(self) -> None:
         """What was published while one of many was stored is in the next block, not behind two."""
