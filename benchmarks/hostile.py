@@ -556,8 +556,8 @@ class Figures:
 
     @ivar held: processor time of the reactor thread from a publish to its answer.
     @ivar times: how long the publishes took.
-    @ivar share: the share of a processor that the reactor thread used meanwhile. With attacks that
-        read their answers it is little only where these wait for something: they are no attack.
+    @ivar share: the share of a processor that the reactor thread used meanwhile. Where it is small
+        and the clients read their answers, they were waiting, and the row shows no load.
     @ivar before: the memory before.
     @ivar during: the most while.
     @ivar after: ten seconds after the clients have gone; 0 where that was not waited for.

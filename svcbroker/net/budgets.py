@@ -70,8 +70,8 @@ but among L{CROWD}: to execute them takes less, and a ledger with slow blocks wo
 each."""
 
 QUICK: Final = 0.015
-"""A few events that a ledger answers later than that, in seconds, wait for its next block far
-longer than for the events in it: there may be as many of others as where nobody publishes a few."""
+"""Where a ledger takes longer to answer a publish of at most L{FEW} events, in seconds, most of it
+is its block interval: the limits for other events are then those without such publishes."""
 
 FEW: Final = 16
 """So many events of a connection never wait for those of others."""
@@ -152,8 +152,9 @@ _KINDS = _WRITE, _MANY, _READ = range(3)
 """The kinds of work that waits, in their order: publishes, those of many events, all else."""
 
 _LARGE = len(_KINDS)
-"""The queue of those of many events that wait for the rest of others, too, which they must not hold
-up. They have their turn with the others of many."""
+"""The queue of publishes of more than L{LARGE} events of lanes that have reserved none. They wait
+until the reservations of other lanes are used, so they must not be ahead of those lanes in their
+queue. Of both queues, the first that the ledgers have room for is next."""
 
 
 @frozen
@@ -259,8 +260,8 @@ class WorkBudget:
     @ivar turn: the turn that is counted.
     @ivar used: the time that reads, and that publishes have used of it.
     @ivar usedByMany: the part of that of publishes which is of many events.
-    @ivar queues: what waits, by its kind, and the large ones of many: how much its lane had used,
-        with what it waits for, a number, and the rest.
+    @ivar queues: what waits, by its kind, and L{_LARGE}: how much its lane had used, with what it
+        waits for, a number, and the rest.
     @ivar floor: the least that a lane that begins to wait is taken to have used.
     @ivar most: the most that any lane has used.
     @ivar publishedAt: when something was published last.
@@ -294,8 +295,8 @@ class WorkBudget:
         # another; and how many have been with one for L{SLOW}, which are not among them.
         self._submissions: deque[tuple[float, int]] = deque()
         self._slow = 0
-        # When a few were given to a ledger that had none, until some are answered; and how long
-        # that took lately where it was quick. Not known yet is quick, too.
+        # When a small publish was submitted while no other one was pending, until one is answered;
+        # and about the least latency of those lately, in seconds; 0 before the first.
         self._fewSince: float | None = None
         self._quickest = 0.0
         self.turn = 0
@@ -512,7 +513,7 @@ class WorkBudget:
         found = None
         for each in (kind, _LARGE) if kind == _MANY else (kind,):
             queue = self.queues[each]
-            # What waits no more holds up nobody.
+            # A cancelled call must not block those behind it.
             while queue and queue[0][2].isCancelled:
                 heappop(queue)
             if queue and (kind != _MANY or self._hasRoom(queue[0][2].events, queue[0][2].lane)):

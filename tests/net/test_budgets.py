@@ -102,7 +102,7 @@ class ProgressTests(SynchronousTestCase):
     @given(seed=integers(0, 2**32))
     @settings(max_examples=examples(100))
     def test_allIsPublished(self, seed: int) -> None:
-        """However long ledgers take, whatever the parts are, and whoever gives up meanwhile."""
+        """With any delay of the ledgers, any sizes of the parts, and calls that are cancelled."""
         random = Random(seed)
         clock = CountingClock()
         work = WorkBudget(clock)
@@ -391,8 +391,8 @@ class WorkTests(WorkTestCase):
         self.assertEqual(self.turn(), ["large"])
         self.assertEqual(self.work.reserved, 0)
 
-    def test_restOfPartsWaitsBehindNoneThatWaitForIt(self) -> None:
-        """They would wait for each other, and nothing would ever be published."""
+    def test_reservedPartsAreNotBlockedByLargeBatches(self) -> None:
+        """These wait until the reservations are used: it would be a deadlock."""
         self.work.submitted(1)
         self.work.settled(1)
         self.work.submitted(CROWD_BESIDE_FEW)
@@ -408,16 +408,17 @@ class WorkTests(WorkTestCase):
             lane.reserve(0)
         self.assertEqual(self.turn(), ["large"])
 
-    def test_restsOfPartsWaitForNoneOfEachOther(self) -> None:
-        """Also where nobody publishes a few any more, and the parts are large."""
+    def test_reservedPartsDoNotBlockEachOther(self) -> None:
+        """Not even with parts of more than L{LARGE} events, which there are where no small publish
+        came lately."""
         for name in "ab":
             lane = self.work.lane()
             lane.reserve(2 * BLOCK)
             self.wait(name, lane, isWrite=True, events=LARGE + 1)
         self.assertEqual(self.turn(), ["a", "b"])
 
-    def test_restOfPartsIsBeforeNoneThatHaveUsedLess(self) -> None:
-        """Such a one may be a few events of a connection whose last unit took long."""
+    def test_laneThatHasUsedLessIsBeforeReservedParts(self) -> None:
+        """It may have a small publish, after a unit that took long."""
         busy, other = self.work.lane(), self.work.lane()
         self.unit(busy, 10 * QUANTUM, isWrite=True)
         self.unit(other, 2 * QUANTUM, isWrite=True)
@@ -427,7 +428,7 @@ class WorkTests(WorkTestCase):
         self.clock.rightNow += PUBLISHING
         self.assertEqual(self.turn(), ["few", "rest"])
 
-    def test_whatWaitsNoMoreHoldsUpNobody(self) -> None:
+    def test_cancelledCallBlocksNoOther(self) -> None:
         self.work.submitted(BLOCK)
         gone = self.work.lane()
         self.wait("gone", gone, isWrite=True, events=2 * BLOCK)

@@ -139,8 +139,8 @@ class ContractOwner:
         await self.rpc.ask(sendCall(signed.raw))
         deadline = self.clock.seconds() + TIMEOUT
         while True:
-            # Nodes have the receipts of a block before they count its transactions, and whoever
-            # makes the next one needs the next nonce.
+            # A node may have a transaction's receipt before the account's nonce has grown, and the
+            # next transaction needs the nonce.
             results = await self.rpc.tryAll(
                 [receiptCall(signed.hash), nonceCall(self.account.address)]
             )
@@ -149,13 +149,13 @@ class ContractOwner:
                 if isinstance(each, EvmError) and each.reason is not EvmReason.NO_STATE:
                     raise each
             receipt, count = (None if isinstance(each, EvmError) else each for each in results)
-            if receipt is not None and receipt.isDone and count is not None and count > nonce:
-                return signed
             if receipt is not None and not receipt.isDone:
                 raise EvmError(
                     EvmReason.REFUSED,
                     f"the transaction of account {showAddress(self.account.address)} was reverted",
                 )
+            if receipt is not None and count is not None and count > nonce:
+                return signed
             if self.clock.seconds() > deadline:
                 raise EvmError(EvmReason.REFUSED, f"it is in no block after {TIMEOUT:g} seconds")
             await deferLater(self.clock, LOOK)

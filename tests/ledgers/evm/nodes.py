@@ -237,7 +237,7 @@ class Geth(Chain):
         for each in accounts:
             transfer = {"from": rich, "to": todata(each.address), "value": hex(MONEY)}
             await self.ask("eth_sendTransaction", transfer)
-            # It has the next nonce only after geth has looked at this one.
+            # geth gives the account the next nonce only after this transaction is in its pool.
             await until(lambda each=each: self._isRich(each))  # type: ignore[misc]
         self.gasPrice = await self.rpc.ask(gasPriceCall())
 

@@ -76,7 +76,7 @@ class ContractTests(TestCase):
         await self.chain.rpc.ask(sendCall(signed.raw))
 
         async def isCounted() -> bool:
-            # geth has the receipts of a block before it counts its transactions.
+            # geth may have a receipt before the account's nonce has grown.
             return await self.chain.rpc.ask(nonceCall(account.address)) > nonce
 
         await until(isCounted)
